@@ -85,6 +85,11 @@ def _summed(packed: Sequence[bytes], called: str) -> list[Array]:
     return [numpy.cumsum(column, dtype=numpy.int64) for column in steps]
 
 
+def zero_ns(run: Run, rows: ColumnArrays) -> int:
+    """When a run's first phase began, or where it finished none its first sample, on CLOCK_MONOTONIC."""
+    return run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0
+
+
 def thin(rows: ColumnArrays, buckets: int, phases: Sequence[tuple[int, int]] = ()) -> ColumnArrays:
     """At most five rows for each of `buckets` equal stretches of time, each at the time when it was seen.
 
@@ -113,14 +118,19 @@ def _highest(column: Array, starts: Array) -> Array:
     return first
 
 
+def at_end(mark: Mark) -> Split | None:
+    """The parts of memory at a phase's end, None where they are not known."""
+    if mark.anon_end_bytes is None or mark.file_end_bytes is None:
+        return None
+    return Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0))
+
+
 def split(mark: Mark, rows: ColumnArrays) -> Split | None:
     """The parts of memory nearest to a phase's peak, as far as was seen: at its highest sample or at its end.
 
     A high-water mark cannot be split; nobody saw the part of it above this total. None where nothing was seen.
     """
-    splits = []
-    if mark.anon_end_bytes is not None and mark.file_end_bytes is not None:
-        splits.append(Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)))
+    splits = [parts] if (parts := at_end(mark)) is not None else []
     inside = rows.between(mark.begin_ns, mark.end_ns)
     if len(inside):
         top = int(inside.rss.argmax())
@@ -131,18 +141,6 @@ def split(mark: Mark, rows: ColumnArrays) -> Split | None:
 
 def _within(parts: Split, peak_bytes: int) -> Split:
     return parts if parts.total <= peak_bytes else Split(max(peak_bytes - parts.file, 0), min(parts.file, peak_bytes))
-
-
-class Cache:
-    """Columns of runs, unpacked once each."""
-
-    def __init__(self) -> None:
-        self._columns: dict[int, tuple[Run, ColumnArrays]] = {}
-
-    def __call__(self, run: Run) -> ColumnArrays:
-        if id(run) not in self._columns:
-            self._columns[id(run)] = (run, columns(run.timeline))
-        return self._columns[id(run)][1]
 
 
 def typical(group: Sequence[Run]) -> Run:

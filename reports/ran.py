@@ -1,16 +1,28 @@
-"""The shapes and the versions that ran, in headings of tables, pictures and the page."""
+"""The shapes and the versions that ran, and what failed, in headings of tables, pictures and the page."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from memprof.base.units import counted
+from memprof.records import summary
 from memprof.records.types import COMMAND, Run
 
 from .rows import by_model
-from .shapes import shaped
 
-_MOST = 4  # different shapes, or versions, in a heading
+_MOST = 4  # inputs, different shapes, or versions, in a heading
+
+
+def shaped(shapes: Mapping[str, tuple[int, ...]], assumed: Mapping[str, tuple[int, ...]]) -> str:
+    """`, x 1x3x224x224` for each input, with a remark if dimensions were taken as 1; empty if nothing is known."""
+    texts = [
+        f", {name} {'x'.join(map(str, shape)) or 'scalar'}{' (open dimensions taken as 1: --shape)' if name in assumed else ''}"
+        for name, shape in sorted({**shapes, **assumed}.items(), key=lambda pair: pair[0] not in assumed)
+    ]
+    more = f", {len(texts) - _MOST} more inputs" if len(texts) > _MOST + 1 else ""
+    return "".join(texts[:_MOST] if more else texts) + more
 
 
 def shapes(run: Run) -> str:
@@ -39,6 +51,18 @@ def _differing(variants: Mapping[str, Iterable[str]]) -> str:
     if len(variants) > _MOST:
         return "shapes that differ between variants"
     return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())
+
+
+def repeats(runs: Sequence[Run]) -> str:
+    """`5 repeats`, or `1 to 3 repeats` where variants have different numbers of them."""
+    counts = sorted({len(group) for group in summary.groups(runs).values()})
+    return f"{counts[0]} to {counts[-1]} repeats" if len(counts) > 1 else counted(counts[0], "repeat")
+
+
+def failures(group: Sequence[Run]) -> list[str]:
+    """`failed in 2 of 5 repeats: killed by SIGKILL in EXECUTE`, for each way in which repeats of a variant failed."""
+    counts = Counter(run.outcome.sentence for run in group if not run.outcome.ok)
+    return [f"failed{f' in {count} of {len(group)} repeats' if len(group) > 1 else ''}: {how}" for how, count in counts.items()]
 
 
 def versions(runs: Sequence[Run]) -> list[str]:

@@ -43,6 +43,12 @@ def named(keys: Collection[Key]) -> dict[Key, str]:
     return {key: label(key, names) for key in keys}
 
 
+def named_with_models(keys: Collection[Key]) -> dict[Key, str]:
+    """The same, behind the model where there are several."""
+    several = len({key.model for key in keys}) > 1
+    return {key: f"{key.model}, {name}" if several else name for key, name in named(keys).items()}
+
+
 def place(key: Key, phase: str = "") -> str:
     """A key with its model, and a phase of it: `net.onnx, ort, 4 threads, EXECUTE`."""
     threads = [counted(key.threads, "thread")] if key.threads else []

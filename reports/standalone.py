@@ -12,7 +12,7 @@ import hashlib
 import re
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import jinja2
 import msgspec
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from memprof.base.files import check_target
 from memprof.base.units import format_bytes
@@ -80,6 +81,11 @@ def _json_text(value: Any) -> str:
     return text
 
 
+def packed(column: NDArray[Any], kind: str) -> str:
+    """A column of numbers of this kind, such as `<u4`, which common.js unpacks."""
+    return base64.b64encode(column.astype(kind).tobytes()).decode()
+
+
 def asset(package: str, name: str) -> str:
     """A text file of that package."""
     return files(package).joinpath(name).read_text(encoding="utf-8")
@@ -87,16 +93,9 @@ def asset(package: str, name: str) -> str:
 
 def _maker() -> str:
     """The version of memprof that makes a page, and the time."""
-    return f"memprof {_version()}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
+    return f"memprof {version('ml-memprof')}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
 
 
 def check(path: Path) -> None:
     """Whether a page may be written there: an earlier page is replaced, no other file is. Raises InputError where not."""
     check_target(path, lambda head: GENERATOR in head, "a page of memprof's")
-
-
-def _version() -> str:
-    try:
-        return version("ml-memprof")
-    except PackageNotFoundError:
-        return "(not installed)"

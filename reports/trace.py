@@ -13,10 +13,11 @@ The record has the durations of iterations, but not when they began: they are la
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes
@@ -32,6 +33,7 @@ _MOST_BUCKETS, _ALL_BUCKETS = 800, 40_000  # of five rows at most: as many as a 
 _NOT_SHOWN = {"phase", "begin_ns", "end_ns", "times_ns", "samples", "interval_ns"}
 
 Event = dict[str, Any]
+Clock = Callable[[int], float]
 
 
 def render(runs: Sequence[Run], *, all_repeats: bool = False) -> str:
@@ -59,22 +61,17 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
 def _events(pid: int, run: Run, buckets: int) -> Iterator[Event]:
     rows = columns(run.timeline)
     phases = spans(run, rows)
-    zero_ns = min([*(span.begin_ns for span in phases), *rows.t_ns[:1].tolist()])
-    clock = _Clock(zero_ns)
+    zero_ns: int = min([*(span.begin_ns for span in phases), *rows.t_ns[:1].tolist()])
+
+    def clock(t_ns: int) -> float:
+        """CLOCK_MONOTONIC in ns as the trace's microseconds."""
+        return (t_ns - zero_ns) / 1000
+
     yield from _metadata(pid, run)
     for span in phases:
         yield from _slices(pid, run, span, clock)
     yield from _peaks(pid, run, rows, clock)
     yield from _counters(pid, thin(rows, buckets), clock)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Clock:
-    zero_ns: int
-
-    def __call__(self, t_ns: int) -> float:
-        """CLOCK_MONOTONIC in ns as the trace's microseconds."""
-        return (t_ns - self.zero_ns) / 1000
 
 
 def _metadata(pid: int, run: Run) -> Iterator[Event]:
@@ -93,7 +90,7 @@ def _named(pid: int, tid: int, kind: str, **args: object) -> Event:
     return {"ph": "M", "pid": pid, "tid": tid, "ts": 0, "name": kind, "args": args}
 
 
-def _slices(pid: int, run: Run, span: RunPhase, clock: _Clock) -> Iterator[Event]:
+def _slices(pid: int, run: Run, span: RunPhase, clock: Clock) -> Iterator[Event]:
     if span.mark is None:
         args: dict[str, object] = {"outcome": _text(run.outcome.sentence)}
         yield _slice(pid, f"{span.phase} (failed: {run.outcome.word})", "phase", clock(span.begin_ns), span.end_ns - span.begin_ns, args)
@@ -112,10 +109,10 @@ def _slice(pid: int, name: str, kind: str, ts: float, time_ns: int, args: dict[s
 
 
 def _figures(mark: Mark) -> dict[str, object]:
-    return {name: value for name, value in vars(mark).items() if value is not None and name not in _NOT_SHOWN}
+    return {name: value for name, value in msgspec.to_builtins(mark).items() if value is not None and name not in _NOT_SHOWN}
 
 
-def _peaks(pid: int, run: Run, rows: ColumnArrays, clock: _Clock) -> Iterator[Event]:
+def _peaks(pid: int, run: Run, rows: ColumnArrays, clock: Clock) -> Iterator[Event]:
     peaks = [peak(mark, rows, run.machine.peak_bound_bytes) for mark in run.marks]
     for phase_peak in peaks:
         yield _instant(pid, f"peak of {phase_peak.phase}: {_size(phase_peak)}", "t", phase_peak, clock)
@@ -128,7 +125,7 @@ def _size(peak: Peak) -> str:
     return ("" if peak.exact else "~") + format_bytes(peak.bytes)
 
 
-def _instant(pid: int, name: str, scope: str, peak: Peak, clock: _Clock) -> Event:
+def _instant(pid: int, name: str, scope: str, peak: Peak, clock: Clock) -> Event:
     args: dict[str, object] = {"rss_peak_bytes": peak.bytes, "exact": peak.exact, "seen_by_polling_bytes": peak.seen_bytes}
     if not peak.shown:
         args["time"] = "not known: polling missed it; the middle of the phase"
@@ -136,7 +133,7 @@ def _instant(pid: int, name: str, scope: str, peak: Peak, clock: _Clock) -> Even
     return {"ph": "i", "pid": pid, "tid": _PEAKS, "ts": clock(peak.t_ns), "s": scope, "name": _text(name), "cat": "peak", "args": shown}
 
 
-def _counters(pid: int, rows: ColumnArrays, clock: _Clock) -> Iterator[Event]:
+def _counters(pid: int, rows: ColumnArrays, clock: Clock) -> Iterator[Event]:
     # Python's numbers, all at once: taken singly they would be numpy's, at ten times the cost.
     for t_ns, anon, rss, vms in zip(rows.t_ns.tolist(), rows.anon.tolist(), rows.rss.tolist(), rows.vms.tolist(), strict=True):
         yield from _levels(pid, clock(t_ns), anon, rss - anon, vms)

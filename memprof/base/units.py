@@ -133,6 +133,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(names: Sequence[str], most: int, comma: str = ", ") -> str:
+    """The first names, and how many more there are: `a, b and 3 more`."""
+    text = comma.join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most} more"
+
+
 def either(names: Sequence[str]) -> str:
     """`PREPARE`, `MODEL_LOAD or PREPARE`, `MODEL_LOAD, PREPARE or EXECUTE`."""
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -27,7 +27,7 @@ def row_of(request: BisectRequest, runs: Sequence[Run]) -> summary.Row:
     phase = request.phase or usual
     if phase not in (*phases, PEAK):
         raise UsageError(f"--at-phase {phase}: the runs have no such phase{near_or_all(phase, phases)}")
-    values = tuple(value for run in runs if (value := metrics.value(run, phase, wanted)) is not None)
+    values = tuple(metrics.values(runs, phase, wanted))
     if not values:
         raise UsageError(f"--metric {wanted.name}: {phase} has none; --at-phase names another phase")
     return summary.row(replace(summary.key(runs[0]), version=None), phase, wanted.name, values, True)
@@ -60,7 +60,7 @@ def first_phase(question: FigureQuestion, step: VersionStep, before: Sequence[Ru
     wanted = metrics.metric(question.metric)
     size = step.judged.difference or 0.0
     for phase in summary.phases(after) if before and after else ():
-        old, new = ([value for run in side if (value := metrics.value(run, phase, wanted)) is not None] for side in (before, after))
+        old, new = (metrics.values(side, phase, wanted) for side in (before, after))
         if old and new and (statistics.median(new) - statistics.median(old)) * size >= size * size / 2:
             return phase
     return PEAK

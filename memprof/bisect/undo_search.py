@@ -118,7 +118,7 @@ class _UndoLab:
 
     def _trial(self, settings: Mapping[str, str], runs: Sequence[Run]) -> _Trial | None:
         wanted = metrics.metric(self._question.metric)
-        values = tuple(value for run in runs if run.outcome.ok and (value := metrics.value(run, self._question.phase, wanted)) is not None)
+        values = tuple(metrics.values((run for run in runs if run.outcome.ok), self._question.phase, wanted))
         if len(values) < len(runs):
             return None
         times = [metrics.value(run, summary.timed_phase(runs), metrics.METRICS["time_ns"]) for run in runs]

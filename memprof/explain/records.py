@@ -9,7 +9,7 @@ All sizes in bytes. The file's schema has a version in its first field, "memprof
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -41,7 +41,6 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
 RUNTIME = "runtime"  # among a proposal's settings: another runtime of the same package
 LITTLE_TIME = 1.1  # times as long, which few mind
 DEVICE = "device buffers, beside RSS"  # which are no slice of it
-_EARLIER = {"weights once": ONCE, "weights again": AGAIN}  # their names in files of before 2026-12
 # In the order in which they are stacked.
 SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST)
 
@@ -319,11 +318,6 @@ def encode(explanation: Explanation) -> bytes:
     return msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n"
 
 
-def _renamed(look: PhaseLook) -> PhaseLook:
-    """A look with the slices' names of today."""
-    return replace(look, slices=tuple(replace(part, name=_EARLIER.get(part.name, part.name)) for part in look.slices))
-
-
 def load(path: Path) -> Explanation:
     """An explanation from its file. Raises InputError if it cannot be read, is no explanation, or was written by a newer memprof."""
     try:
@@ -337,8 +331,7 @@ def load(path: Path) -> Explanation:
             raise InputError(f"{path} is not an explanation that memprof wrote")
         if version > SCHEMA:
             raise InputError(f"{path}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})")
-        explanation = msgspec.convert(content, Explanation)
-        return replace(explanation, phases=tuple(_renamed(look) for look in explanation.phases))
+        return msgspec.convert(content, Explanation)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if isinstance(error, msgspec.ValidationError):
             raise InputError(f"{path}: {error}") from None

@@ -234,15 +234,15 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         return Verified(len(after), error=failed.outcome.sentence if failed is not None else "it was not measured")
     phase, _, inside = finding.phase.partition("/")
     metric = "rss_peak_bytes" if inside else "rss_end_bytes"
-    sides = [[_values(side, PEAK, "rss_peak_bytes"), _values(side, phase, metric)] for side in good]
+    sides = [[metrics.values(side, PEAK, METRICS["rss_peak_bytes"]), metrics.values(side, phase, METRICS[metric])] for side in good]
     bound = max(run.machine.peak_bound_bytes for side in good for run in side)
     beyond = any(_verdict(pair, bound) in ("more", "less") for pair in zip(*sides, strict=True))
 
     def both(name: str, where: str) -> tuple[float, float] | None:
-        return _medians([_values(side, where, name) for side in good])
+        return _medians([metrics.values(side, where, METRICS[name]) for side in good])
 
     peaks = both("rss_peak_bytes", PEAK)
-    iterations = [_values(side, timed_phase(side), "time_median_ns") for side in good]
+    iterations = [metrics.values(side, timed_phase(side), METRICS["time_median_ns"]) for side in good]
     prepared = [_prepared(side) for side in good]
     return Verified(
         repeats=min(len(good[0]), len(good[1])),
@@ -269,10 +269,6 @@ def _verdict(sides: Sequence[Sequence[float]], bound_bytes: int = 0) -> Verdict 
 
 def _last(runs: Sequence[Run]) -> str:
     return runs[0].marks[-1].phase
-
-
-def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:
-    return [value for run in runs if (value := metrics.value(run, phase, METRICS[name])) is not None]
 
 
 def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:

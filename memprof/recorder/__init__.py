@@ -19,7 +19,7 @@ recording is. Names that may stand several times are marked +.
     cpus N,N,...            the CPUs that it may run on
     group PATH              a control group to make, join and remove
     setting FILE TEXT +     to write into the group's files, in this order; a file that is missing is left out
-    rlimit NAME BYTES +     such as RLIMIT_DATA
+    rlimit NAME BYTES +     RLIMIT_AS or RLIMIT_DATA
     attach PID STARTED      look at this process in place of starting one: no signal, no reset. STARTED: starttime (/proc/PID/stat, 22), 0: unknown
     watch FOLDER +          with attach: a control group, and then the groups above it. All processes of the group and of those below it are
                             looked at, and its figures are read ten times a second

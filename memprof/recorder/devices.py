@@ -41,15 +41,14 @@ _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"
 
 
 class DeviceFiles:
-    """The descriptors of a process. whole_ns: when they were last read in whole. count: how many there were, 0 where the kernel does not tell; names:
-    their numbers. links: those of buffers and DRM clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
+    """The descriptors of a process. whole_ns: when they were last read in whole; signature: see `_signature`. links: those of buffers and DRM
+    clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
     some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`; maps_ns: when maps was last read, 0 to read it in any
     case; size: the size of the address space then. written: the newest line of each kind."""
 
     def __init__(self, used):
-        self.whole_ns = self.count = self.maps_ns = 0
+        self.whole_ns = self.signature = self.maps_ns = 0
         self.size = b""
-        self.names: "list[str]" = []
         self.links: "dict[str, str]" = {}
         self.used = used
         self.ranges: "list[bytes] | None" = None
@@ -107,13 +106,12 @@ class DeviceReader:
             self._left_out = 0
 
     def _read_in_part(self, process, files, now):
-        """Read in whole what may have changed. Before 6.2 the kernel does not count descriptors."""
-        task = process.statm.task
-        count = _count(task)
-        if count != files.count:
+        """Read in whole what may have changed."""
+        signature = _signature(process.statm.task, files.used)
+        moved = signature != files.signature
+        if moved:
             self._moved_ns = now
-        period_ns = _IDLE_NS if count and not files.used else _WHOLE_NS
-        if now - files.whole_ns >= period_ns or count != files.count or (files.used and not count and _names(task) != files.names):
+        if moved or now - files.whole_ns >= (_IDLE_NS if signature and not files.used else _WHOLE_NS):
             self._read(process, files, now)
         elif any(link.startswith(_MEMFD) for link in files.links.values()) or any(
             b"/" in field for field in files.written.get(b"clients", ())
@@ -123,9 +121,9 @@ class DeviceReader:
     def _read(self, process, files, now):
         task = process.statm.task
         files.whole_ns = now
+        files.signature = _signature(task, files.used)
         try:
-            files.count, files.names = _count(task), _names(task)
-            links = _links(task, files.names)
+            links = _links(task)
             _check_info(task, links)
         except PermissionError:
             files.links = {}
@@ -156,16 +154,16 @@ class DeviceReader:
 
     def _tell_links(self, process, files):
         task, begin_ns = process.statm.task, _clock()
-        buffers, clients = {}, set()
+        buffers, clients = {}, {}  # the latter by themselves: another descriptor of a client tells the same
         for name, link in files.links.items():
             silent = next((driver for begin, driver in _CLOSED.items() if link.startswith(begin)), None)
             if silent is not None:
-                clients.add(b"%s,-,-" % silent)
+                clients[b"%s,-,-" % silent] = None
                 continue
             if link.startswith(_DRM):
                 text = procfs.read("/proc/%d/fdinfo/%s" % (task, name))
                 if text:  # else it has been closed
-                    clients.add(client(text))
+                    clients[client(text)] = None
                 continue
             found = self._buffer(task, name, link.startswith(_DMABUF))
             if found is not None:
@@ -176,11 +174,11 @@ class DeviceReader:
             elif place not in buffers:
                 buffers[place] = b"", _blocks("/proc/%d/map_files/%s" % (task, addresses.decode()))
         fields = []
-        for (kind, inode), (exporter, size) in sorted(buffers.items()):
+        for (kind, inode), (exporter, size) in buffers.items():
             mapped, resident, _ = files.mapped.get((kind, inode), (0, 0, b""))
             fields.append(b"%s:%s:%d:%d:%d:%d" % (kind, exporter.replace(b":", b"_"), inode, size, mapped, resident))
         self._tell(process, b"buffers", begin_ns, *fields)
-        self._tell(process, b"clients", begin_ns, *sorted(clients))
+        self._tell(process, b"clients", begin_ns, *clients)
 
     def _buffer(self, task, name, shared):
         """((kind, inode), exporter, size) of a descriptor, None if it has been closed."""
@@ -218,7 +216,7 @@ def client(text):
             amounts = regions.setdefault(region, [b"-"] * len(_AMOUNTS))
             amounts[_AMOUNTS.index(what)] = b"%d" % (int(words[0]) * (_UNITS.get(words[1], 1) if len(words) > 1 else 1))
     about = [_word(info.get(b"drm-" + name, b"")) or b"-" for name in (b"driver", b"pdev", b"client-id")]
-    return b",".join([*about, *[b"/".join([_word(region), *amounts]) for region, amounts in sorted(regions.items())]])
+    return b",".join([*about, *[b"/".join([_word(region), *amounts]) for region, amounts in regions.items()]])
 
 
 def _lines(text):
@@ -231,23 +229,20 @@ def _word(text):
     return text.translate(_PLAIN)
 
 
-def _count(task):
-    """How many descriptors a process has, 0 where the kernel does not tell (before 6.2) or they may not be seen."""
+def _signature(task, used):
+    """What changes with a process's descriptors: how many there are, or where the kernel does not tell (before 6.2) their numbers, if it is `used`; 0
+    where they may not be seen."""
     try:
-        return os.stat("/proc/%d/fd" % task).st_size
+        return os.stat("/proc/%d/fd" % task).st_size or (os.listdir("/proc/%d/fd" % task) if used else 0)
     except OSError:
         return 0
 
 
-def _names(task):
-    return os.listdir("/proc/%d/fd" % task)
-
-
-def _links(task, names):
+def _links(task):
     """The links of descriptors by their numbers. Raises OSError if they may not be read."""
     folder, links = os.open("/proc/%d/fd" % task, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {}
     try:
-        for name in names:
+        for name in os.listdir(folder):
             try:
                 links[name] = os.readlink(name, dir_fd=folder)
             except FileNotFoundError:  # closed meanwhile
@@ -277,7 +272,7 @@ def _mapped(task):
         sizes = found.setdefault((words[5][1:7].rstrip(b":"), int(words[4])), [0, 0, words[0]])
         begin, _, end = words[0].partition(b"-")
         sizes[0] += int(end, 16) - int(begin, 16)
-        resident = [procfs.field(piece, name) for name in (b"Rss", b"Shared_Hugetlb", b"Private_Hugetlb")]
+        resident = [procfs.field(piece, name) for name in (b"Rss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")]
         sizes[1] += sum(int(size) << 10 for size in resident if size != b"-")
     return found
 
@@ -306,6 +301,6 @@ def _shown(inode):
 def _tables(task):
     """The fields of `tables`."""
     text = procfs.read("/proc/%d/status" % task)
-    tables, huge = procfs.field(text, b"VmPTE"), procfs.field(text, b"HugetlbPages")
-    shared = procfs.field(procfs.read("/proc/%d/smaps_rollup" % task), b"Shared_Hugetlb") if huge not in (b"-", b"0") else huge
+    tables, huge = procfs.field(text, b"VmPTE:"), procfs.field(text, b"HugetlbPages:")
+    shared = procfs.field(procfs.read("/proc/%d/smaps_rollup" % task), b"Shared_Hugetlb:") if huge not in (b"-", b"0") else huge
     return tables, huge, shared

@@ -42,8 +42,8 @@ class ControlGroup:
         """Write its figures. reset: the peaks begin again from here on, if the kernel lets them."""
         peaks = [_pread(self._peak), _pread(self._both)]
         # Before 5.9 there is one field, of files alone.
-        refaults = self._number((b"memory.stat", b"workingset_refault_file"), (b"memory.stat", b"workingset_refault"))
-        kills = self._number((b"memory.oom_control", b"oom_kill"), (b"memory.events", b"oom_kill"))
+        refaults = self._number((b"memory.stat", b"workingset_refault_file "), (b"memory.stat", b"workingset_refault "))
+        kills = self._number((b"memory.oom_control", b"oom_kill "), (b"memory.events", b"oom_kill "))
         is_reset = reset and _reset(self._peak) and (self._both is None or _reset(self._both))
         writer.tell(b"group", *peaks, refaults, kills, is_reset)
 
@@ -59,11 +59,8 @@ class ControlGroup:
                 time.sleep(0.005)
 
     def _write(self, name, text):
-        descriptor = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, text)
-        finally:
-            os.close(descriptor)
+        with open(os.path.join(self._path, name), "wb", buffering=0) as file:
+            file.write(text)
 
     def _open(self, *names):
         """A descriptor of the first of these files that is there: the others are of the other version, or of other kernels."""

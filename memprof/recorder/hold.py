@@ -56,9 +56,9 @@ def _stopped(pid, stat):
     """The process that was stopped: this one, or the debugger that holds it; None if neither was. A debugger stops a process for moments too."""
     if stat.fields[:1] == b"T":
         return pid
-    tracer = int(procfs.number("/proc/%d/status" % pid, b"TracerPid")) if stat.fields[:1] == b"t" else 0
-    of_tracer = procfs.stat(tracer) if tracer else None
-    return tracer if of_tracer is not None and of_tracer.fields[:1] == b"T" else None
+    tracer = procfs.number("/proc/%d/status" % pid, b"TracerPid:") if stat.fields[:1] == b"t" else b"-"
+    of_tracer = procfs.stat(int(tracer)) if tracer != b"-" else None
+    return int(tracer) if of_tracer is not None and of_tracer.fields[:1] == b"T" else None
 
 
 def send(pid, number):

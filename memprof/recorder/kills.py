@@ -44,7 +44,7 @@ class KillCounter:
 
     def _tell(self):
         # The first group of a machine has no such file (cgroup-v2.rst): it is there in a container alone, and counts groups below it too.
-        counts = procfs.number("/proc/vmstat", b"oom_kill"), procfs.number("/sys/fs/cgroup/memory.events", b"oom_kill")
+        counts = procfs.number("/proc/vmstat", b"oom_kill "), procfs.number("/sys/fs/cgroup/memory.events", b"oom_kill ")
         self._writer.tell(b"kills", *counts)
         return counts
 

@@ -43,7 +43,7 @@ class Child:
 
 def begin(writer, cpus):
     """Write that it begins now; the time of that."""
-    writer.tell(b"begin", len(cpus), procfs.number("/proc/self/status", b"VmHWM"), os.getpid())
+    writer.tell(b"begin", len(cpus), procfs.number("/proc/self/status", b"VmHWM:"), os.getpid())
     return time.monotonic_ns()
 
 
@@ -70,8 +70,6 @@ def attach(order, writer, processes):
 def launch(order, writer):
     """The Child that an order describes, started. Raises LaunchError."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if order.numbers and not _may_run_on(order.numbers):
-        raise LaunchError(b"cpus", errno.EINVAL, order.cpus)
     try:
         group = ControlGroup(order.group, order.settings) if order.group else None
     except OSError as error:
@@ -155,34 +153,26 @@ def _become(order, step, parent, descriptors, group, environment):
         step[:] = b"group", order.group
         group.join()
     if order.numbers:
+        step[:] = b"cpus", order.cpus
         os.sched_setaffinity(0, order.numbers)
+        if os.sched_getaffinity(0) != set(order.numbers):
+            raise ValueError("it may run on some of them alone")
+    step[:] = b"exec", order.argv[0]
     for name, size in order.limits:
         import resource
 
         number = getattr(resource, name)
         resource.setrlimit(number, (size, resource.getrlimit(number)[1]))
     if order.cwd:
-        step[:] = b"exec", order.cwd
+        step[1] = order.cwd
         os.chdir(order.cwd)
-    step[:] = b"exec", order.argv[0]
+    step[1] = order.argv[0]
     os.execvpe(order.argv[0], order.argv, environment)
 
 
 def has_fixed_layout(pid):
     """Whether the kernel did as it was asked by `personality`."""
     return bool(int(procfs.read("/proc/%d/personality" % pid) or b"0", 16) & _ADDR_NO_RANDOMIZE)
-
-
-def _may_run_on(cpus):
-    """Whether a process may be set to run on these CPUs and no others, found by setting this one for a moment."""
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, cpus)
-        return os.sched_getaffinity(0) == set(cpus)
-    except (OSError, ValueError, OverflowError):
-        return False
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _head(order, environment):

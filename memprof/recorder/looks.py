@@ -12,7 +12,6 @@ _cpu = time.thread_time_ns  # CPU time of reading alone: on a busy machine much 
 _LOOKS, _FAULTS, _ROLLUPS = (0.007, 20_000_000), (0.005, 5_000_000), (0.018, 100_000_000)
 _PAUSE_NS = 2_000_000  # between two looks at the same process
 _SWAP_NS = 10_000_000
-_YOUNG = 100  # polls in which a process may become another program
 
 
 class LookBudget:
@@ -68,10 +67,11 @@ class LookSchedule:
             return
         if process.twin is None:
             self._processes.look_at_status(process)
-        if process.stack != process.command_stack or self._processes.count - process.first < _YOUNG:
+        program = (stat.stack, stat.name)
+        if program != process.program:
             command = b" ".join(procfs.read("/proc/%d/cmdline" % process.pid).replace(b"\0", b" ").split())[:200]
             if command:
-                process.command_stack = process.stack
+                process.program = program
             if command not in (b"", process.command):
                 process.command = command
                 self._writer.tell(b"command", process.pid, escaped(command))
@@ -101,7 +101,7 @@ class LookSchedule:
         stat = procfs.stat(pid) if process is not None else None
         if process is not None:
             task = process.statm.task
-            status, read = procfs.status(task), procfs.number("/proc/%d/io" % pid, b"read_bytes")
+            status, read = procfs.status(task), procfs.number("/proc/%d/io" % pid, b"read_bytes:")
             if exact or (self._late and begin_ns >= self._rollups.free_ns):
                 spent_ns = _cpu()
                 rollup = procfs.rollup(task)

@@ -60,7 +60,6 @@ class Loop:
         self._rounds, self._mappings = Rounds(writer, processes, child.begin_ns), MappingReader(writer, processes, child.begin_ns)
         self._marks = MarkReader(order, writer, processes, self._devices, self._holds, child.pid, child.group)
         self._output = Output(order, writer, processes, self._looks, child.pid)
-        self._is_plain = not (order.tree or order.swap or order.pid)  # there is nothing to do in a poll but the poll
         self._next_ns = self._tick_ns = 0  # when to poll, and when to do anything else
         self._end_ns, self._period = child.begin_ns + (order.timeout or NEVER), self._marks.period
         self._heard_ns = _clock()  # when standard input last had anything
@@ -128,10 +127,7 @@ class Loop:
         if self._holds.active or self._writer.behind:
             self._wait(now)
             return
-        if self._is_plain:
-            self._processes.poll()
-        else:
-            self._read(now)
+        self._read(now)
         self._devices.step(now)
         self._marks.stop_large()
         self._next_ns += self._period

@@ -9,13 +9,12 @@ import time
 
 from . import procfs
 from .looks import LookBudget
-from .writer import escaped
 
 _cpu = time.thread_time_ns
 _SHARE, _ALLOWANCE_NS = 0.004, 20_000_000
 _PAUSE_NS = 4_000_000  # between two readings
 _LEAST = (1 << 20) // procfs.PAGE  # by which file-backed memory has changed since the last reading
-_FILES = 1 << 14  # that have a number at a time
+_NUMBERS = (1 << 48) - 1  # of files: so many that two files have the same one in no run
 
 
 class MappingReader:
@@ -26,8 +25,6 @@ class MappingReader:
         self._budget = LookBudget(begin_ns, _SHARE, _ALLOWANCE_NS)
         self._next_ns = self._moved = self._turnover = 0
         self._again = False  # a second reading is to follow the first
-        self._files = {}
-        self._count = 0
 
     def step(self, now):
         """Read if it is worth it; the processes have just been polled."""
@@ -49,20 +46,10 @@ class MappingReader:
 
     def _read(self, process):
         places = _places(process.pid, procfs.read("/proc/%d/maps" % process.statm.task))
-        maps = [b"%d:%d:%d" % (self._number(file), first, end - first) for file, first, end in places]
+        maps = [b"%d:%d:%d" % (hash(file) & _NUMBERS, first, end - first) for file, first, end in places]
         if maps != process.maps:
             process.maps = maps
             self._writer.tell(b"maps", process.pid, *maps)
-
-    def _number(self, file):
-        number = self._files.get(file)
-        if number is None:
-            if len(self._files) == _FILES:
-                self._files = {}  # those that are still mapped get another number
-            self._count += 1
-            number = self._files[file] = self._count
-            self._writer.add(b"file ", number, file[0], file[1], escaped(file[2]))
-        return number
 
 
 def _places(pid, text):

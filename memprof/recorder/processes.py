@@ -45,16 +45,17 @@ class LiveProcess:
 
     above: the LiveProcess of its parent, None if that was not seen. twin: the LiveProcess in whose memory it runs; None for all but a child of vfork.
     children: see `_open_children`; listed: what was read there; kids: all children that were found. resident, shared: its statm as it was counted
-    last; written: as it was written last. stat, status, command, maps: as written last; faults, stack: of the newest stat; command_stack: the stack
-    beside which the command was read, as an exec changes it; stale: statm has changed since. first: the polls before it was found. looked_ns,
-    status_ns: when it was last looked at, and its status read. devices: its DeviceFiles.
+    last; written: as it was written last. stat, status, command, maps: as written last; faults, stack: of the newest stat; program: the stack and
+    the name beside which the command was read, as an exec changes them; stale: statm has changed since. looked_ns, status_ns: when it was last looked
+    at, and its status read. devices: its DeviceFiles.
     """
 
-    def __init__(self, pid, statm, above, twin, first):
-        self.pid, self.statm, self.above, self.twin, self.first = pid, statm, above, twin, first
+    def __init__(self, pid, statm, above, twin):
+        self.pid, self.statm, self.above, self.twin = pid, statm, above, twin
         self.children, self.listed, self.kids = _open_children(pid), b"", set()
         self.resident, self.shared, self.written = 0, 0, statm.fields
-        self.stat = self.status = self.command = self.stack = self.command_stack = b""
+        self.stat = self.status = self.command = self.stack = b""
+        self.program = (b"", b"")
         self.maps: "list[bytes]" = []
         self.faults = self.looked_ns = self.status_ns = 0
         self.stale, self.devices = False, DeviceFiles(above is not None and above.devices.used)
@@ -170,7 +171,7 @@ class Processes:
             statm.close()
             self._miss(pid, b"ended")
             return
-        process = LiveProcess(pid, statm, parent, parent if same else None, self.count)
+        process = LiveProcess(pid, statm, parent, parent if same else None)
         if not _has_room():
             process.close()
             self._miss(pid, b"files")
@@ -347,7 +348,7 @@ class Processes:
             self._writer.tell_since(b"status", process.status_ns, process.pid, status)
 
     def _tell_huge(self):
-        count = procfs.number("/proc/vmstat", b"thp_fault_alloc")
+        count = procfs.number("/proc/vmstat", b"thp_fault_alloc ")
         if count != self._huge:
             self._huge = count
             self._writer.tell(b"huge", count)

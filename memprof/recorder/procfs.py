@@ -119,9 +119,9 @@ def children(pid):
     return pids
 
 
-_STATUS = (b"VmSize", b"VmPeak", b"VmRSS", b"VmHWM", b"RssAnon", b"RssFile", b"RssShmem", b"VmSwap", b"Threads")
+_STATUS = (b"VmSize:", b"VmPeak:", b"VmRSS:", b"VmHWM:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmSwap:", b"Threads:")
 # Pss_Anon is there from Linux 5.4 on.
-_ROLLUP = (b"Rss", b"Pss", b"Pss_Anon", b"Anonymous", b"Shared_Clean", b"Shared_Dirty", b"Private_Clean", b"Private_Dirty")
+_ROLLUP = (b"Rss:", b"Pss:", b"Pss_Anon:", b"Anonymous:", b"Shared_Clean:", b"Shared_Dirty:", b"Private_Clean:", b"Private_Dirty:")
 
 
 def status(task):
@@ -137,14 +137,13 @@ def rollup(task):
 
 
 def field(text, name):
-    """The number behind a name at the begin of a line that is not the first, b"-" if there is none."""
-    return text.partition(b"\n%s:" % name)[2][:32].partition(b"\n")[0].split()[0] if b"\n%s:" % name in text else b"-"
+    """The number behind a name, with the colon or the space that ends it, at the begin of a line that is not the first; b"-" if there is none."""
+    return text.partition(b"\n" + name)[2][:32].split(None, 1)[0] if b"\n" + name in text else b"-"
 
 
-def number(path, field):
-    """The number behind a field at the begin of a line of a file, b"-" if there is none. Beside its number a line has at most a unit."""
-    lines = [line.replace(b":", b"").split() for line in read(path).split(b"\n")]
-    return next((words[1] for words in lines if len(words) in (2, 3) and words[0] == field), b"-")
+def number(path, name):
+    """The number behind a name in a file, as `field` has it; b"-" if there is none."""
+    return field(b"\n" + read(path), name)
 
 
 def reset_high_water(pid):

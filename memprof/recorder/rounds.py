@@ -16,7 +16,6 @@ _LEAST = (256 << 10) // procfs.PAGE  # by which resident sets have changed since
 _REFRESH_NS, _SOON_NS = 500_000_000, 50_000_000  # shares are read again after this in any case, and where processes have come or gone
 _QUIET_NS = 2_000_000  # without a change, before a round begins
 _PATIENCE_NS = 100_000_000  # the longest wait for such quiet
-_PAUSE_NS, _PAUSE_MOST_NS = 2_000_000, 64_000_000  # after a round that was dropped, doubled each time
 
 
 class Rounds:
@@ -28,15 +27,15 @@ class Rounds:
         self._waiting = None  # processes that are still to be read in this round; None between rounds
         self._last_ns, self._changed_ns = begin_ns, 0  # the last round; when a process last came or went, 0 for not since then
         self._moved = self._moved_seen = self._turnover = 0  # as of the last round, and of the last step
-        self._moved_ns = self._wanted_ns = self._pause_until_ns = 0
-        self._pause_ns = _PAUSE_NS
+        self._moved_ns = self._wanted_ns = 0
 
     def step(self, now):
         """Begin a round if it is time for it, or read on, or end it a poll after the last process was read; all have just been polled."""
         processes = self._processes
         if processes.turnover != self._turnover:
             self._turnover, self._changed_ns = processes.turnover, now
-            self._drop(now)
+            if self._waiting is not None:
+                self._waiting, self._wanted_ns = None, 0  # dropped: the next one waits for quiet again
         if processes.moved != self._moved_seen:
             self._moved_seen, self._moved_ns = processes.moved, now
         members = processes.members()
@@ -50,7 +49,7 @@ class Rounds:
             self._waiting, self._moved = members, processes.moved
             self._writer.tell(b"round", b"begin")
         elif not self._waiting:
-            self._waiting, self._last_ns, self._pause_ns = None, now, _PAUSE_NS
+            self._waiting, self._last_ns = None, now
             self._wanted_ns = self._changed_ns = 0
             self._writer.tell(b"round", b"end")
         while self._waiting:
@@ -60,19 +59,13 @@ class Rounds:
                 break
         self._budget.spend(begin_ns)
 
-    def _drop(self, now):
-        if self._waiting is not None:
-            self._waiting = None
-            self._pause_ns = min(2 * self._pause_ns, _PAUSE_MOST_NS)
-            self._pause_until_ns = now + self._pause_ns
-
     def _is_time(self, now):
         refresh_ns = _SOON_NS if self._changed_ns else _REFRESH_NS
         if now - max(self._last_ns, self._changed_ns) < refresh_ns and self._processes.moved - self._moved < _LEAST:
             self._wanted_ns = 0
             return False
         self._wanted_ns = self._wanted_ns or now
-        if now < self._pause_until_ns or now < self._budget.free_ns:
+        if now < self._budget.free_ns:
             return False
         if now - self._moved_ns < _QUIET_NS and now - self._wanted_ns < _PATIENCE_NS:
             return False

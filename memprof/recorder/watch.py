@@ -68,6 +68,6 @@ class WatchedGroup:
 
     def _kills(self):
         if not self._is_first:
-            return procfs.number(os.path.join(self._folders[0], b"memory.events"), b"oom_kill")
-        counts = [procfs.number(os.path.join(group, b"memory.oom_control"), b"oom_kill") for group in self._groups]
+            return procfs.number(os.path.join(self._folders[0], b"memory.events"), b"oom_kill ")
+        counts = [procfs.number(os.path.join(group, b"memory.oom_control"), b"oom_kill ") for group in self._groups]
         return b"%d" % sum([int(count) for count in counts if count != b"-"]) if set(counts) != {b"-"} else b"-"

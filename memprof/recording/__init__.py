@@ -50,9 +50,8 @@ Memory. A reading that is the same as the last one of its kind and process is no
     status T D PID STATUS                   every 10 ms at most; of several processes one after another
     round T begin, round T end              around the shares of all processes; stat of all was read right before
     shares T D PID ROLLUP                   in each round of all processes, also if nothing has changed
-    file N DEVICE INODE TEXT                what `maps` calls N; TEXT: its name. What may be other memory in each process (devices, [vdso])
-                                            has a number for each process
-    maps T PID [N:PAGE:COUNT]...            the parts of files that a process has mapped, in pages
+    maps T PID [N:PAGE:COUNT]...            the parts of files that a process has mapped, in pages. N: a number below 2^48 that is the same for the
+                                            same file. What may be other memory in each process (devices, [vdso]) has a number for each process
     mapped T                                maps of all processes were read; two of these stand around a poll
     huge T COUNT                            huge pages that page faults have brought in on this machine so far: once several processes are
                                             there, and before a `stat` whose minor faults have risen by 64 or more, if it has changed since

@@ -170,7 +170,7 @@ class TreeSum:
 
     def confirm(self, low: int, anon: int, file: int) -> None:
         """The overlap is known to lie between low and anon + file, now: this narrows the bounds, also those of samples that wait."""
-        for row in self._pending:
+        for row in (*self._pending, *self._ahead):
             self._narrow(row, low, anon, file)
         if low <= self._anon + self._file and anon + file >= self._low:  # else the bounds so far have missed something
             low = max(low, self._low)
@@ -184,7 +184,7 @@ class TreeSum:
     def at_least(self, low: int) -> None:
         """The overlap is known to be at least `low`, now; so are the samples that wait, less what it has grown since."""
         low = min(low, self._anon + self._file)
-        for row in self._pending:
+        for row in (*self._pending, *self._ahead):
             self._raise_low(row, low)
         self._low = max(self._low, low)
 

@@ -23,17 +23,16 @@ _FEW = 256 << 10  # bytes of faults before which the recorder does not look for 
 _ANY = 1 << 62  # bytes, where any process may share any page with another
 _STRETCHES = 100  # times at which the measured process had children: a phase that has ended asks for the last few alone
 _KEPT = 1000  # processes that a record names
-_LEAST, _WANTED = 256 << 10, 0.004  # a round of shares counts if less than this, or this part of the sum, has moved meanwhile
+_LEAST = 256 << 10  # a round of shares counts if less than this has moved meanwhile, or if it brings the bounds closer by half
 
 Statm = tuple[int, int, int]  # (rss, file-backed, vms) in bytes
 
 
 @dataclass
 class Round:
-    """Shares of all processes, read one after another. moved: what the sum had moved by at its begin; limit: the most that it may move."""
+    """Shares of all processes, read one after another. moved: what the sum had moved by at its begin."""
 
     moved: int
-    limit: float
     shares: dict[int, Shares | None]
 
 
@@ -495,9 +494,7 @@ class ProcessTree:
 
     def begin_round(self) -> None:
         """Shares of all processes are about to be read; stat of all was read."""
-        moved, last = self.whole.sum.moved, self.whole.sum.last
-        limit = max(_LEAST, _WANTED * last[0] if last else 0, self.whole.sum.width / 8)
-        self._round = Round(moved, limit, {})
+        self._round = Round(self.whole.sum.moved, {})
 
     def see_shares(self, pid: int, shares: Shares | None) -> None:
         """The shares of a process, None if they may not be read."""
@@ -510,7 +507,7 @@ class ProcessTree:
         members = self._members or []
         if round_ is None or any(process.pid not in round_.shares for process in members):
             return
-        if self.whole.sum.moved - round_.moved > round_.limit:
+        if self.whole.sum.moved - round_.moved > max(_LEAST, self.whole.sum.width / 2):
             return
         self.rounds += 1
         self.refused = sum(shares is None for shares in round_.shares.values())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..base.errors import UsageError, near_or_all
@@ -157,6 +157,17 @@ def baseline(run: Run, wanted: Metric) -> float | None:
     """The metric's value before any model is loaded, None if that has no meaning or was not measured."""
     mark = run.mark(STARTUP)
     return getattr(mark, wanted.baseline) if mark is not None and wanted.baseline else None
+
+
+def values(runs: Iterable[Run], phase: str, wanted: Metric) -> list[float]:
+    """The metric in a phase of each of these runs that has it."""
+    return [found for run in runs if (found := value(run, phase, wanted)) is not None]
+
+
+def above_baseline(run: Run, phase: str, wanted: Metric) -> float | None:
+    """A metric in a phase above its value before any model is loaded, None if either could not be had."""
+    found, ground = value(run, phase, wanted), baseline(run, wanted)
+    return found - ground if found is not None and ground is not None else None
 
 
 def exact(run: Run, phase: str, wanted: Metric) -> bool:

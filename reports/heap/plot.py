@@ -21,15 +21,14 @@ from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
 from memprof.heap import phrases
 from memprof.heap.frames import By
-from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
+from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.records.metrics import BYTES
 
 from ..pictures import lettering, style
 from ..pictures.sheet import LegendEntry, PhaseName, Sheet, phase_name, phase_names_width
 from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
-from . import labels
-from .series import Ints, SiteSeries, filled, rows, series, thinned
+from .series import Ints, Kind, SiteArea, SiteSeries, filled, rows, series, thinned, time_axis
 
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
@@ -53,54 +52,25 @@ _FILLS = (
     Fill("#B9C4CC", "----", "#55606A"),
     Fill("#E05C73", "++++", "#5E1420"),
 )
-_STACKS = Fill("#444444")
-_OTHERS, _UNNAMED, _EXTRA = Fill("#FFFFFF", "////", "#999999"), Fill("#FFFFFF", "....", "#777777"), Fill("#DDDDDD", "", "#777777")
+# Of areas that are no site.
+_FILLS_OF_KINDS: dict[Kind, Fill] = {
+    "others": Fill("#FFFFFF", "////", "#999999"),
+    "unlisted": Fill("#FFFFFF", "....", "#777777"),
+    "extra": Fill("#DDDDDD", "", "#777777"),
+    "stacks": Fill("#444444"),
+}
 
 
-@dataclass(frozen=True)
-class Area:
-    """A stacked area: its name, its look, and its bytes at each snapshot with a tree."""
-
-    name: labels.FrameLabel
-    fill: Fill
-    values: Ints
-
-
+@style.look()
 def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> Figure:
     """The picture of a profile. Raises InputError where nothing was allocated."""
     if not profile.snapshots or profile.peak.total_bytes == 0:
         raise InputError(f"{profile.path} holds no allocation, so there is nothing to draw")
-    with style.look():
-        return _render(profile, by, fold)
-
-
-def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> dict[str, Any]:
-    """The picture's content as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
-    table = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
-    areas = [
-        {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
-        for area in _areas(table)
-    ]
-    return {
-        "tool": profile.tool,
-        "path": profile.path,
-        "time_unit": profile.time_unit,
-        "remarks": phrases.remarks(profile),
-        "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
-        "snapshots": [
-            {"index": snapshot.index, "time": snapshot.time, "total_bytes": snapshot.total_bytes} for snapshot in profile.snapshots
-        ],
-        "tree_snapshots": [snapshot.index for snapshot in table.snapshots],
-        "areas": areas,
-    }
-
-
-def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     unit = choose_unit(BYTES, [profile.peak.total_bytes])
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
     table = series(profile, by, _MOST_SITES, fold, snapshots)
-    areas = _areas(table)
-    time, caption = _time(profile)
+    areas = rows(table)
+    time, caption = time_axis(profile)
     last = max(snapshot.time for snapshot in profile.snapshots) / time.size
     first = min(profile.snapshots[0].time / time.size, last)
     right = last + (last - first) * _LAST if last > first else first + 1
@@ -112,7 +82,7 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
         "Who held the heap",
         f"{profile.tool} · {phrases.headline(profile)}",
         {phrases.program(profile): _NAMES + _HIGH + _TIME_AXIS},
-        finding=_finding(profile, table, areas),
+        finding=_finding(profile, table),
         legend=_legend(snapshots, areas),
         remarks=_remarks(profile, phases, bool(paler)),
     )
@@ -129,7 +99,6 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.set_ylabel(unit.caption("heap"))
     axes.yaxis.set_label_coords(-0.42 / _CHART, 0.5)
-    axes.tick_params(length=2.5)
     axes.set_xlabel(caption, labelpad=1)
     if profile.total:
         axes.set_xticks([])
@@ -137,31 +106,47 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     return sheet.figure
 
 
-def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> str:
+def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> dict[str, Any]:
+    """The picture's content as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
+    table = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
+    areas = [
+        {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
+        for area in rows(table)
+    ]
+    return {
+        "tool": profile.tool,
+        "path": profile.path,
+        "time_unit": profile.time_unit,
+        "remarks": phrases.remarks(profile),
+        "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
+        "snapshots": [
+            {"index": snapshot.index, "time": snapshot.time, "total_bytes": snapshot.total_bytes} for snapshot in profile.snapshots
+        ],
+        "tree_snapshots": [snapshot.index for snapshot in table.snapshots],
+        "areas": areas,
+    }
+
+
+def _finding(profile: HeapProfile, table: SiteSeries) -> str:
     """Which site held most at the peak, or has most of a total; the peak alone where its snapshot has no tree."""
     at_peak = [place for place, snapshot in enumerate(table.snapshots) if snapshot.index == profile.peak.index]
-    sites = [area for area, row in zip(areas, rows(table), strict=True) if row.kind == "site"]
-    if not at_peak or not sites:
+    if not at_peak or not table.sites:
         return phrases.headline(profile)
-    largest = max(sites, key=lambda area: int(area.values[at_peak[0]]))
-    size, total = int(largest.values[at_peak[0]]), profile.peak.total_bytes
-    name = lettering.shortened(lettering.readable(largest.name.text), _CHART, style.HEADING, "bold")
+    sizes = table.values[:, at_peak[0]].tolist()
+    size, total = max(sizes), profile.peak.total_bytes
+    name = lettering.shortened(lettering.readable(table.sites[sizes.index(size)].text), _CHART, style.HEADING, "bold")
     if profile.total:
         return f"{name}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}"
     where = phrases.in_phase(profile, profile.peak)
     return f"{name} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){where}"
 
 
-def _areas(table: SiteSeries) -> list[Area]:
-    """The areas from the ground up, each with its look."""
-    looks = {"others": _OTHERS, "unlisted": _UNNAMED, "extra": _EXTRA, "stacks": _STACKS}
-    return [
-        Area(row.name, _FILLS[place % len(_FILLS)] if row.kind == "site" else looks[row.kind], row.values)
-        for place, row in enumerate(rows(table))
-    ]
+def _fills(areas: Sequence[SiteArea]) -> list[Fill]:
+    """The looks of these areas."""
+    return [_FILLS_OF_KINDS.get(area.kind, _FILLS[place % len(_FILLS)]) for place, area in enumerate(areas)]
 
 
-def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[LegendEntry]:
+def _legend(snapshots: Sequence[Snapshot], areas: Sequence[SiteArea]) -> list[LegendEntry]:
     dots = {"marker": "o", "markersize": 3.5} if len(snapshots) <= _MOST_DOTS else {}
     total = LegendEntry("total of every snapshot, drawn until the next", line={"linewidth": 1.2, **dots})
     if not areas:
@@ -178,34 +163,16 @@ def _remarks(profile: HeapProfile, phases: Sequence[PhaseBand], paler: bool) -> 
     return [remark for remark in remarks if remark]
 
 
-def _time(profile: HeapProfile) -> tuple[Unit, str]:
-    """The unit of the time axis and its caption."""
-    if profile.total:
-        return Unit("", 1.0), "one moment"
-    last = max(snapshot.time for snapshot in profile.snapshots)
-    by_unit: dict[TimeUnit, str] = {"i": "instructions", "B": "bytes allocated and freed so far", "ms": "time", "s": "time"}
-    words = by_unit[profile.time_unit]
-    if profile.time_unit == "i":
-        name, size = next(((name, size) for name, size in (("10⁹", 1e9), ("10⁶", 1e6), ("10³", 1e3)) if last >= size), ("", 1.0))
-        return Unit(name, size), f"{name} {words}".strip() + " since the program's start"
-    if profile.time_unit == "B":
-        unit = choose_unit(BYTES, [last])
-        return unit, unit.caption(words)
-    seconds = 1000.0 if profile.time_unit == "ms" else 1.0
-    unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
-    return unit, unit.caption("time since the first event" if profile.tool == "torch" else "time since the program's start")
-
-
-def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:
+def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[SiteArea], values: Ints, unit: Unit) -> None:
     """Totals and areas as steps. edges: where each snapshot begins, and where the last ends; values: one row per area, one column per snapshot."""
     trees = [place for place, snapshot in enumerate(snapshots) if snapshot.tree is not None]
     if len(trees) == 1:
         _single(axes, areas, edges[trees[0]], edges[trees[0] + 1], unit)
     elif areas and trees:
         ground = numpy.zeros(len(edges))
-        for area, row in zip(areas, values, strict=True):
+        for fill, row in zip(_fills(areas), values, strict=True):
             top = ground + numpy.append(row, row[-1])
-            axes.fill_between(edges, ground, top, step="post", **{**area.fill.words(), "linewidth": 0.3})
+            axes.fill_between(edges, ground, top, step="post", **{**fill.words(), "linewidth": 0.3})
             ground = top
     totals = [snapshot.total_bytes / unit.size for snapshot in snapshots]
     axes.plot(edges, [*totals, totals[-1]], drawstyle="steps-post", color=style.INK, linewidth=1.2, zorder=4)
@@ -225,13 +192,13 @@ def _estimated(known: Sequence[bool], edges: Ints, least: float) -> list[tuple[i
     return stretches
 
 
-def _single(axes: Axes, areas: Sequence[Area], begin: float, end: float, unit: Unit) -> None:
+def _single(axes: Axes, areas: Sequence[SiteArea], begin: float, end: float, unit: Unit) -> None:
     """A bar for the only tree, from its snapshot to the next, wide enough to be seen."""
     left, right = axes.get_xlim()
     wide, ground = max(end - begin, (right - left) * _LAST), 0.0
-    for area in areas:
+    for area, fill in zip(areas, _fills(areas), strict=True):
         high = float(area.values[0]) / unit.size
-        axes.bar([min(begin, right - wide)], [high], wide, ground, align="edge", **area.fill.words())
+        axes.bar([min(begin, right - wide)], [high], wide, ground, align="edge", **fill.words())
         ground += high
 
 
@@ -287,7 +254,7 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     )  # fmt: skip
 
 
-def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: SiteSeries) -> None:
+def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[SiteArea], table: SiteSeries) -> None:
     """The list beside the chart: the areas from the top one down, each with its bytes in the largest tree."""
     if not areas:
         return
@@ -300,9 +267,9 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Sit
     sheet.text(left, 0.02, lettering.label(title, room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
     step = min(_HIGH / len(areas), 2 * _LINE + 0.1)
     texts = lettering.distinct([area.name.text for area in areas], room - 0.36, style.SMALL)
-    for row, (area, text) in enumerate(reversed(list(zip(areas, texts, strict=True)))):
+    for row, (area, fill, text) in enumerate(reversed(list(zip(areas, _fills(areas), texts, strict=True)))):
         top = _NAMES + row * step
-        sheet.box(left, top + 0.02, 0.28, _LINE * 1.5, area.fill)
+        sheet.box(left, top + 0.02, 0.28, _LINE * 1.5, fill)
         sheet.text(left + 0.36, top, lettering.escaped(text), size=style.SMALL)
         size = int(area.values[best])
         share = f"{format_bytes(size)}, {phrases.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)

@@ -17,7 +17,9 @@ from memprof.heap.frames import By
 from memprof.heap.names import is_allocator
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import CallTree
+from memprof.records.metrics import BYTES
 
+from ..tables.grid import Unit, choose_unit
 from . import labels
 
 Ints = NDArray[Any]
@@ -64,6 +66,22 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     sites = tuple(labels.group_label(profile.frames[first[group]], names[group], by) for group in order)
     values = held[:, order].T
     return SiteSeries(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
+
+
+def time_axis(profile: HeapProfile) -> tuple[Unit, str]:
+    """The unit of the time axis and its caption."""
+    if profile.total:
+        return Unit("", 1.0), "one moment"
+    last = max((snapshot.time for snapshot in profile.snapshots), default=0)
+    if profile.time_unit == "i":
+        name, size = next(((name, size) for name, size in (("10⁹", 1e9), ("10⁶", 1e6), ("10³", 1e3)) if last >= size), ("", 1.0))
+        return Unit(name, size), f"{name} instructions since the program's start".lstrip()
+    if profile.time_unit == "B":
+        unit = choose_unit(BYTES, [last])
+        return unit, unit.caption("bytes allocated and freed so far")
+    seconds = 1000.0 if profile.time_unit == "ms" else 1.0
+    unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
+    return unit, unit.caption("time since the first event" if profile.tool == "torch" else "time since the program's start")
 
 
 def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
@@ -114,7 +132,6 @@ class Filled:
     known: which columns are a tree's figures (or nothing at all) rather than estimates.
     """
 
-    snapshots: tuple[Snapshot, ...]
     values: NDArray[numpy.float64]
     known: NDArray[numpy.bool_]
 
@@ -133,7 +150,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
     values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(has_tree)
     if not len(trees):
-        return Filled(tuple(snapshots), values, known)
+        return Filled(values, known)
     columns = numpy.array([place[snapshots[at].index] for at in trees])
     totals = numpy.array([snapshot.total_bytes for snapshot in snapshots], "f8")
     exact = areas[:, columns].astype("f8")
@@ -148,7 +165,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
         mixed = exact[:, left] * (1 - share) + exact[:, right] * share
         whole = mixed.sum()
         values[:, at] = mixed * (totals[at] / whole) if whole else 0.0
-    return Filled(tuple(snapshots), values, known)
+    return Filled(values, known)
 
 
 def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:

@@ -150,16 +150,17 @@ class _ProfilePage(terminal.TextPage):
         if len(self.profile.snapshots) > 1 and self.profile.peak.total_bytes:
             self.line()
             self._chart()
-        if self.shown is None or self.shown.tree is None or not self.shown.tree.bytes[0]:
+        look, shown = self.look, self.shown
+        if shown is None or shown.tree is None or not shown.tree.bytes[0]:
             return
-        rows = top(self.profile, self.shown, "module", self.look.fold)
-        self.tones = {row.label.text: _MODULE_COLOURS[place] for place, row in enumerate(rows[: len(_MODULE_COLOURS)])}
+        modules = top(self.profile, shown, "module", look.fold)
+        self.tones = {row.label.text: colour for row, colour in zip(modules, _MODULE_COLOURS, strict=False)}
         self.line()
-        self._tree()
-        self.line()
-        self._top()
-        self.line()
-        self._modules(rows)
+        self._tree(shown)
+        by: By = look.by if look.by != "module" else "function"
+        sites = [row for row in top(self.profile, shown, by, look.fold) if row.own_bytes > 0]
+        self._rows(f"Largest allocation sites of snapshot {shown.index}, by {by}", sites, shown.tree.bytes[0])
+        self._rows(f"Modules of snapshot {shown.index}", modules, shown.tree.bytes[0])
 
     def _ascii(self, text: str) -> str:
         return text if self.unicode else text.replace("…", "~")
@@ -263,13 +264,12 @@ class _ProfilePage(terminal.TextPage):
 
     # -- the tree
 
-    def _tree(self) -> None:
-        assert self.shown is not None
+    def _tree(self, shown: Snapshot) -> None:
         look = self.look
-        tree = _shaped(self.profile, self.shown, look)
+        tree = _shaped(self.profile, shown, look)
         order = terminal.tree_order(look.invert)
         by = "" if look.by == "function" else f", by {look.by}"
-        self._title(f"Tree of snapshot {self.shown.index}: {order}{by}")
+        self._title(f"Tree of snapshot {shown.index}: {order}{by}")
         whole = tree.bytes[0]
         self._node(tree, 0, whole, "")
         for node, guide, cut in terminal.walk(tree.children(), look.depth, max(2, self.width - 56), terminal.GUIDES[self.unicode]):
@@ -312,30 +312,18 @@ class _ProfilePage(terminal.TextPage):
     def _title(self, text: str) -> None:
         self.prose(text, "bold underline")
 
-    def _top(self) -> None:
-        assert self.shown is not None
-        by: By = self.look.by if self.look.by != "module" else "function"
-        rows = [row for row in top(self.profile, self.shown, by, self.look.fold) if row.own_bytes > 0]
-        self._title(f"Largest allocation sites of snapshot {self.shown.index}, by {by}")
-        self._rows(rows[:_TOP], len(rows))
-
-    def _modules(self, rows: Sequence[FrameRow]) -> None:
-        assert self.shown is not None
-        self._title(f"Modules of snapshot {self.shown.index}")
-        self._rows(rows[:_TOP], len(rows))
-
-    def _rows(self, rows: Sequence[FrameRow], count: int) -> None:
-        assert self.shown is not None and self.shown.tree is not None
-        whole = self.shown.tree.bytes[0]
+    def _rows(self, title: str, rows: Sequence[FrameRow], whole: int) -> None:
+        self.line()
+        self._title(title)
         self.line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
-        for row in rows:
+        for row in rows[:_TOP]:
             text = Text(f"{format_bytes(row.own_bytes):>10} {phrases.share(row.own_bytes, whole):>6}")
             text.append(f" {format_bytes(row.total_bytes):>12} {phrases.share(row.total_bytes, whole):>6}", "dim")
             text.append("  ")
             self._named(text, row.label, "")
             self.line(text)
-        if count > len(rows):
-            self.line(Text(f"{'':10} {count - len(rows):,} more: --json has them all", "dim"))
+        if len(rows) > _TOP:
+            self.line(Text(f"{'':10} {len(rows) - _TOP:,} more: --json has them all", "dim"))
 
 
 # -- the chart's columns

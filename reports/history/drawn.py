@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from memprof.records import metrics
-from memprof.versions.history_file import History, Hit, MetricLine
+from memprof.versions.history_file import History, MetricLine
 
 from .. import rows
+from ..standalone import packed
 from ..tables import grid
-from ..tables.history import labels
+from ..tables.history import arrow, labels
 
 
 def page(history: History, commit_url: str, run_url: str, with_run: Container[str] | None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def page(history: History, commit_url: str, run_url: str, with_run: Container[st
     of_line: dict[int, list[list[Any]]] = {}
     for number, change in enumerate(history.changes):
         for hit in change.hits:
-            of_line.setdefault(id(hit.line), []).append([number, hit.at, _words(hit)])
+            of_line.setdefault(id(hit.line), []).append([number, hit.at, arrow(hit.step)])
     names = labels(history.lines)
     return {
         "commits": [
@@ -46,11 +46,6 @@ def page(history: History, commit_url: str, run_url: str, with_run: Container[st
     }
 
 
-def _words(hit: Hit) -> str:
-    share = f" {hit.step.share:+.1%}" if hit.step.share is not None else ""
-    return f"{'▲' if hit.step.size > 0 else '▼'}{share}"
-
-
 def _line(line: MetricLine) -> dict[str, Any]:
     sizes = np.asarray([len(samples) for samples in line.samples])
     if len(set(sizes.tolist())) == 1:
@@ -70,13 +65,9 @@ def _line(line: MetricLine) -> dict[str, Any]:
         "machine": line.machine,
         "first": first,
         # Commits without a gap need no list.
-        "places": None if last - first + 1 == len(line.places) else _packed(line.places, "<u4"),
-        "middles": _packed(middles, "<f4"),
+        "places": None if last - first + 1 == len(line.places) else packed(np.asarray(line.places), "<u4"),
+        "middles": packed(middles, "<f4"),
         "widest": widest,
-        "below": _packed((middles - low) / widest * 65535, "<u2"),
-        "above": _packed((high - middles) / widest * 65535, "<u2"),
+        "below": packed((middles - low) / widest * 65535, "<u2"),
+        "above": packed((high - middles) / widest * 65535, "<u2"),
     }
-
-
-def _packed(values: Any, kind: str) -> str:
-    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()

@@ -11,20 +11,19 @@ from memprof.records.types import Machine, Run
 
 from .. import ran
 
-NAMES = ("runtime", "Python", "knobs", "threads", "shapes", "environment", "page cache", "iterations", "repeats", "measured")
-
 
 def machines(runs: Sequence[Run]) -> list[tuple[str, tuple[str, ...]]]:
     """Facts of the machines: (name of the fact, its text for each machine); a machine whose facts changed is there twice."""
     distinct = list(dict.fromkeys(run.machine for run in runs))
-    return [(name, tuple(of(machine) for machine in distinct)) for name, of in _FACTS.items()]
+    return [(name, tuple(of(machine) for machine in distinct)) for name, of in FACTS.items()]
 
 
 def _swap(machine: Machine) -> str:
     return f", {format_bytes(machine.swap_bytes)} of swap" if machine.swap_bytes else ", no swap"
 
 
-_FACTS: dict[str, Callable[[Machine], str]] = {
+# The facts of a machine.
+FACTS: dict[str, Callable[[Machine], str]] = {
     "machine": lambda machine: machine.name,
     "processor": lambda machine: f"{machine.cpu} ({machine.arch})",
     "CPUs": lambda machine: str(machine.cpus) if machine.cpus == machine.cpus_usable else f"{machine.cpus}, {machine.cpus_usable} usable",
@@ -36,28 +35,10 @@ _FACTS: dict[str, Callable[[Machine], str]] = {
 }
 
 
-def conditions(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A text for each of NAMES; if repeats differ, their texts one after another."""
-
-    def texts(of: Callable[[Run], str]) -> str:
-        return "; ".join(dict.fromkeys(text for run in runs if (text := of(run))))
-
-    return (
-        texts(_runtime),
-        texts(_python),
-        texts(_knobs),
-        texts(lambda run: str(run.job.threads or "the runtime's default")),
-        texts(ran.shapes),
-        texts(lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items())),
-        texts(lambda run: run.job.cache),
-        texts(
-            lambda run: (
-                f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "chosen by the command"
-            )
-        ),
-        str(len(runs)),
-        when(runs),
-    )
+def conditions(runs: Sequence[Run]) -> dict[str, str]:
+    """The conditions by name; if repeats differ, their texts one after another."""
+    texts = {name: "; ".join(dict.fromkeys(text for run in runs if (text := of(run)))) for name, of in _CONDITIONS.items()}
+    return {**texts, "repeats": str(len(runs)), "measured": when(runs)}
 
 
 def _runtime(run: Run) -> str:
@@ -77,6 +58,22 @@ def _knobs(run: Run) -> str:
 def _python(run: Run) -> str:
     version = run.about.python_version if run.about else ""
     return f"{version} ({run.job.python})".strip() if run.job.python else version
+
+
+def _iterations(run: Run) -> str:
+    return f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "chosen by the command"
+
+
+_CONDITIONS: dict[str, Callable[[Run], str]] = {
+    "runtime": _runtime,
+    "Python": _python,
+    "knobs": _knobs,
+    "threads": lambda run: str(run.job.threads or "the runtime's default"),
+    "shapes": ran.shapes,
+    "environment": lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items()),
+    "page cache": lambda run: run.job.cache,
+    "iterations": _iterations,
+}
 
 
 def when(runs: Sequence[Run]) -> str:

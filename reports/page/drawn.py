@@ -6,7 +6,6 @@ Figures are bytes and nanoseconds. A timeline's columns are base64 of little-end
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +17,8 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin
+from ..columns import Array, ColumnArrays, at_end, columns, device_columns, device_over, thin, zero_ns
+from ..standalone import packed
 from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
@@ -139,7 +139,7 @@ def _spread_out(points: list[tuple[int, int, int]], most: int) -> list[tuple[int
 
 def _trace(run: Run, most: int) -> Trace:
     rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
-    begin_ns = run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0
+    begin_ns = zero_ns(run, rows)
     phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
     device = device_columns(run.timeline)
     rows = thin(_with_steps(_with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
@@ -153,10 +153,10 @@ def _trace(run: Run, most: int) -> Trace:
         peak_phase=summary.highest_phase(run),
         phases=phases,
         tick_ns=tick_ns,
-        t=_packed(since // tick_ns),
-        rss=_packed(rows.rss // 1024),
-        file=_packed(rows.file // 1024),
-        device=_packed(device_over(rows, device) // 1024) if len(device[0]) else "",
+        t=packed(since // tick_ns, "<u4"),
+        rss=packed(rows.rss // 1024, "<u4"),
+        file=packed(rows.file // 1024, "<u4"),
+        device=packed(device_over(rows, device) // 1024, "<u4") if len(device[0]) else "",
     )
 
 
@@ -172,9 +172,9 @@ def _with_marks(run: Run, rows: ColumnArrays) -> ColumnArrays:
     marked = [(mark.end_ns, mark) for mark in run.marks]
     marked += [(mark.begin_ns, before) for before, mark in pairwise(run.marks) if not mark.interval_ns]
     ends = [
-        (t_ns, mark.rss_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0), mark.vms_end_bytes or 0)
+        (t_ns, mark.rss_end_bytes, parts.file, mark.vms_end_bytes or 0)
         for t_ns, mark in marked
-        if mark.rss_end_bytes is not None and mark.file_end_bytes is not None
+        if mark.rss_end_bytes is not None and (parts := at_end(mark)) is not None
     ]
     samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
     merged = numpy.concatenate([samples, numpy.array(ends, dtype=numpy.int64).reshape(-1, 4)])
@@ -202,7 +202,3 @@ def _phase(mark: Mark, rows: ColumnArrays, begin_ns: int) -> PhaseFigure:
         mark.sure,
         mark.interval_ns > 0,
     )
-
-
-def _packed(column: Array) -> str:
-    return base64.b64encode(column.astype("<u4").tobytes()).decode()

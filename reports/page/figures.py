@@ -11,8 +11,9 @@ from memprof.records.metrics import BYTES, METRICS
 from memprof.records.types import PEAK, Run
 
 from .. import rows
-from ..tables import grid, missing, table
+from ..tables import grid, missing
 from ..tables.grid import TextTable, Unit
+from ..tables.table import ReportTables
 
 _PEAK = METRICS["rss_peak_bytes"]
 _LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
@@ -69,10 +70,11 @@ class Figures:
 
 def figures(runs: Sequence[Run]) -> Figures:
     """The figures of these runs of a model, rows in the order of their groups."""
-    measured = [Choice(name, False, each) for name, each in table.of_each_metric(runs).items()]
-    above = [Choice(name, True, each) for name, each in table.of_each_metric(runs, True).items() if METRICS[name].baseline]
-    labels = tuple(rows.named(summary.groups(runs)).values())
-    return Figures(labels, (*measured, *above), tuple(table.notes(runs)), tuple(table.of_iterations(runs)), _bars(runs))
+    groups, measured, above = summary.groups(runs), ReportTables(), ReportTables(above=True)
+    choices = [Choice(name, False, each) for name, metric in METRICS.items() for each in measured.of_metric(metric, groups)]
+    choices += [Choice(name, True, each) for name, metric in METRICS.items() if metric.baseline for each in above.of_metric(metric, groups)]
+    notes = measured.notes(groups, list(METRICS.values()))
+    return Figures(tuple(rows.named(groups).values()), tuple(choices), tuple(notes), tuple(measured.of_iterations(groups)), _bars(runs))
 
 
 def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
@@ -81,7 +83,7 @@ def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
     phases = [name for name in rows.columns(_PEAK, rows.phases(runs)) if name != rows.BASELINE]
     bars = {}
     for phase in reversed(phases):
-        largest = max((value for run in runs if (value := metrics.value(run, phase, _PEAK)) is not None), default=None)
+        largest = max(metrics.values(runs, phase, _PEAK), default=None)
         if largest is not None:
             unit = grid.choose_unit(BYTES, [largest])
             bars[phase] = tuple(_bar(names[key], group, phase, largest, unit) for key, group in groups.items())
@@ -89,7 +91,7 @@ def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
 
 
 def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit) -> PeakBar:
-    peaks = _values(runs, phase, "rss_peak_bytes")
+    peaks = metrics.values(runs, phase, _PEAK)
     if not peaks:
         return PeakBar(label, why=missing.why_absent(runs, phase, _PEAK))
     at = summary.peak_phase(runs) if phase == PEAK else phase
@@ -100,7 +102,7 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
     return PeakBar(
         label,
         # The first note begins with the sign of a peak that is not exact.
-        value=f"{notes[0][0] if notes else ''}{grid.number(middle / unit.size)} {unit.name}",
+        value=f"{notes[0][0] if notes else ''}{unit.amount(middle)}",
         spread=grid.spread(middle / unit.size, [peak / unit.size for peak in peaks]).partition(" ")[2],
         where=at if phase == PEAK else "",
         parts=_parts(runs, at, middle, largest, unit),
@@ -112,17 +114,12 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
 
 def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: Unit) -> tuple[BarPart, ...]:
     """What a peak consists of: memory that the phase's end still has, and the rest, which was given back before it."""
-    anonymous, file = _values(runs, phase, "anon_end_bytes"), _values(runs, phase, "file_end_bytes")
+    anonymous, file, shared = (metrics.values(runs, phase, METRICS[f"{kind}_end_bytes"]) for kind in ("anon", "file", "shmem"))
     if not anonymous or not file:
         return (BarPart("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)
-    shared = _values(runs, phase, "shmem_end_bytes")
     backed = min(peak, statistics.median(file) + (statistics.median(shared) if shared else 0))
     held = min(peak - backed, statistics.median(anonymous))
     parts = [("anonymous", held, "anonymous"), ("file", backed, "file-backed")]
     if peak - backed - held >= _LEAST * largest:
         parts.append(("transient", peak - backed - held, "given back by its end"))
-    return tuple(BarPart(kind, 100 * size / largest, f"{grid.number(size / unit.size)} {unit.name} {words}") for kind, size, words in parts)
-
-
-def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:
-    return [value for run in runs if (value := metrics.value(run, phase, METRICS[name])) is not None]
+    return tuple(BarPart(kind, 100 * size / largest, f"{unit.amount(size)} {words}") for kind, size, words in parts)

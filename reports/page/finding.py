@@ -14,29 +14,35 @@ from markupsafe import Markup
 from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import METRICS
-from memprof.records.summary import Key
+from memprof.records.summary import Key, Row
 from memprof.records.types import PEAK, Run
 
 from .. import rows
+from ..short_names import shortened
+from ..tables.headline import size
 
 _PEAK = METRICS["rss_peak_bytes"]
 
 
 @dataclass(frozen=True)
 class _Peak:
+    """The PEAK of a variant, with its runs."""
+
     label: str
-    middle: float
-    low: float
-    high: float
-    phase: str
-    ground: float | None
-    exact: bool
-    repeats: int
-    bound: int
+    row: Row
+    runs: Sequence[Run]
 
     @property
     def shown(self) -> str:
-        return ("" if self.exact else "~") + format_bytes(self.middle)
+        return size(self.row)
+
+    @property
+    def phase(self) -> str:
+        return summary.peak_phase(self.runs)
+
+    @property
+    def bound(self) -> int:
+        return max(run.machine.peak_bound_bytes for run in self.runs)
 
 
 def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
@@ -45,40 +51,20 @@ def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
     machines = list(dict.fromkeys(key.machine for key in groups))
     for machine in machines:
         here = {key: group for key, group in groups.items() if key.machine == machine}
-        peaks = [_peak(rows.label(key, [name for name in names if name != "machine"]), group) for key, group in here.items()]
+        measured = [row for group in here.values() for row in summary.summarise(group, (_PEAK.name,)) if row.phase == PEAK]
+        peaks = [_Peak(rows.label(row.key, [name for name in names if name != "machine"]), row, here[row.key]) for row in measured]
         subject = "variants and thread counts" if "threads" in names else "variants"
         where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")
-        yield Markup(" ").join(
-            part for part in (where + _finding([peak for peak in peaks if peak], subject, bool(where)), _failed(here)) if part
-        )
-
-
-def _peak(label: str, runs: Sequence[Run]) -> _Peak | None:
-    measured = [(run, value) for run in runs if (value := metrics.value(run, PEAK, _PEAK)) is not None]
-    if not measured:
-        return None
-    values = [value for _, value in measured]
-    grounds = [ground for run, _ in measured if (ground := metrics.baseline(run, _PEAK)) is not None]
-    return _Peak(
-        label,
-        statistics.median(values),
-        min(values),
-        max(values),
-        summary.peak_phase([run for run, _ in measured]),
-        statistics.median(grounds) if grounds else None,
-        all(metrics.exact(run, PEAK, _PEAK) for run, _ in measured),
-        len(values),
-        max(run.machine.peak_bound_bytes for run, _ in measured),
-    )
+        yield Markup(" ").join(part for part in (where + _finding(peaks, subject, bool(where)), _failed(here)) if part)
 
 
 def _finding(peaks: Sequence[_Peak], subject: str, continued: bool) -> Markup:
     if not peaks:
         return Markup("<strong>{} run ended well</strong>, so there is no peak to report.").format("no" if continued else "No")
-    highest, lowest = max(peaks, key=lambda peak: peak.middle), min(peaks, key=lambda peak: peak.middle)
+    highest, lowest = max(peaks, key=lambda peak: peak.row.median), min(peaks, key=lambda peak: peak.row.median)
     if len(peaks) == 1:
         return _single(highest)
-    if highest.middle == lowest.middle:
+    if highest.row.median == lowest.row.median:
         return Markup("{} {} {} peak alike, at <strong>{}</strong> in {}.").format(
             "all" if continued else "All", len(peaks), subject, highest.shown, highest.phase
         )
@@ -100,25 +86,27 @@ def _finding(peaks: Sequence[_Peak], subject: str, continued: bool) -> Markup:
 
 def _single(peak: _Peak) -> Markup:
     above = ""
-    if peak.ground is not None:
-        above = f": {format_bytes(peak.middle - peak.ground)} above the {format_bytes(peak.ground)} of the runtime with no model loaded"
+    grounds = [ground for run in peak.runs if (ground := metrics.baseline(run, _PEAK)) is not None]
+    if grounds:
+        ground = statistics.median(grounds)
+        above = f": {format_bytes(peak.row.median - ground)} above the {format_bytes(ground)} of the runtime with no model loaded"
     return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phase, above)
 
 
 def _more(highest: _Peak, lowest: _Peak) -> str:
-    difference = highest.middle - lowest.middle
-    if not lowest.middle:
+    difference = highest.row.median - lowest.row.median
+    if not lowest.row.median:
         return format_bytes(difference)
-    return f"{format_bytes(difference)} ({difference / lowest.middle:.{0 if difference > lowest.middle / 10 else 1}%})"
+    return f"{format_bytes(difference)} ({difference / lowest.row.median:.{0 if difference > lowest.row.median / 10 else 1}%})"
 
 
 def _doubt(highest: _Peak, lowest: _Peak) -> str:
-    difference = highest.middle - lowest.middle
+    difference = highest.row.median - lowest.row.median
     if difference <= max(highest.bound, lowest.bound):
         return ", a difference finer than the kernel counts"
-    if highest.low <= lowest.high:
+    if highest.row.min <= lowest.row.max:
         return ", a difference within the spread of their repeats"
-    if min(highest.repeats, lowest.repeats) == 1:
+    if 1 in (len(highest.row.values), len(lowest.row.values)):
         return ", with a single repeat, so that noise is not known"
     return ""
 
@@ -132,10 +120,6 @@ def _failed(groups: dict[Key, list[Run]]) -> Markup:
     who = f"{counted(failed, 'run')} of {len(runs):,}"
     all_of = ""
     if variants:
-        names = _quoted(variants[0].heading) if len(variants) == 1 else f"{len(variants)} variants"
+        names = f"“{shortened(variants[0].heading, 60)}”" if len(variants) == 1 else f"{len(variants)} variants"
         all_of = f", {'among them ' if failed > sum(len(groups[key]) for key in variants) else ''}all of {names}"
     return Markup('<a href="#failures">{} failed</a>{}.').format(who, all_of)
-
-
-def _quoted(text: str) -> str:
-    return f"“{text if len(text) <= 60 else text[:59] + '…'}”"

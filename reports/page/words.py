@@ -6,7 +6,7 @@ All of it is plain text, or Markup whose parts were escaped when they were put i
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -19,7 +19,7 @@ from memprof.records.types import Outcome, Run
 from .. import ran, rows
 from ..tables import missing
 from ..tables.grid import TextTable
-from .conditions import NAMES, conditions, when
+from .conditions import FACTS, conditions, when
 from .finding import findings
 
 
@@ -78,28 +78,22 @@ def subtitle(runs: Sequence[Run]) -> str:
 def model(runs: Sequence[Run], found: Sequence[str] = ()) -> ModelWords:
     """The words on the runs of a model. found: what they found, where it is more than which variant peaks highest."""
     groups = summary.groups(runs)
-    measured = [(label, conditions(group)) for label, group in _labelled(groups)]
-    differing = [place for place in range(len(NAMES)) if len({texts[place] for _, texts in measured}) > 1]
-    shared = [place for place in range(len(NAMES)) if place not in differing and measured[0][1][place]]
+    measured = {label: conditions(group) for label, group in _labelled(groups)}
+    first = next(iter(measured.values()))
+    differing = [name for name in first if len({texts[name] for texts in measured.values()}) > 1]
+    rows = tuple((label, *(texts[name] or "-" for name in differing)) for label, texts in measured.items())
     return ModelWords(
         runs[0].job.model.name,
         tuple(map(escape, found)) or tuple(findings(groups)),
         tuple(failure for label, group in _labelled(groups) for failure in _failures(label, group)),
-        tuple((NAMES[place], measured[0][1][place]) for place in shared),
-        _table(measured, differing) if differing else None,
+        tuple((name, text) for name, text in first.items() if text and name not in differing),
+        TextTable("", ("variant", *differing), rows, 1 + len(differing)) if differing else None,
         tuple(_files(groups)),
     )
 
 
-def _table(measured: Sequence[tuple[str, tuple[str, ...]]], differing: Sequence[int]) -> TextTable:
-    """The conditions at these places of NAMES, one row per variant."""
-    rows = tuple((label, *(texts[place] or "-" for place in differing)) for label, texts in measured)
-    return TextTable("", ("variant", *(NAMES[place] for place in differing)), rows, 1 + len(differing))
-
-
 def _labelled(groups: dict[Key, list[Run]]) -> list[tuple[str, list[Run]]]:
-    names = rows.label_names(groups)
-    return [(rows.label(key, names), group) for key, group in groups.items()]
+    return [(name, groups[key]) for key, name in rows.named(groups).items()]
 
 
 # -- notices
@@ -113,50 +107,18 @@ def notices(runs: Sequence[Run], warnings: Sequence[str]) -> list[str]:
         sentences.append(
             f"These runs come from {len(machines)} machines ({', '.join(machines)}). Each has separate rows; nothing is averaged over machines."
         )
-    schemas = sorted({run.memprof for run in runs})
-    if len(schemas) > 1:
-        sentences.append(
-            f"These runs were written in schema versions {', '.join(map(str, schemas))}: a figure that a version did not have is “-”."
-        )
-    models = rows.by_model(runs)
-    for name, of_model in models.items():
-        for label, group in _labelled(summary.groups(of_model)):
-            if differing := _differing(group):
-                who = label if len(models) == 1 else f"{name}, {label}"
-                sentences.append(
-                    f"{who}: its repeats were not measured alike, they differ in {', '.join(differing)}. Its medians are over all of them."
-                )
+    groups = summary.groups(runs)
+    for key, who in rows.named_with_models(groups).items():
+        if differing := _differing(groups[key]):
+            sentences.append(
+                f"{who}: its repeats were not measured alike, they differ in {', '.join(differing)}. Its medians are over all of them."
+            )
     return sentences
 
 
-# Facts that repeats of a variant must have in common, by the name that a reader knows.
-_SHARED: dict[str, Callable[[Run], object]] = {
-    "the model's content": lambda run: run.job.model.sha256,
-    "the runtime": lambda run: run.job.runtime,
-    "the runtime's version": lambda run: run.about.runtime_version if run.about else None,
-    "Python's version": lambda run: run.about.python_version if run.about else None,
-    "knobs": lambda run: sorted(run.job.knobs.items()),
-    "environment": lambda run: sorted(run.job.env.items()),
-    "the kernel": lambda run: run.machine.kernel,
-    "the CPU": lambda run: (run.machine.cpu, run.machine.cpus_usable),
-    "the C library": lambda run: run.machine.libc,
-    "memory": lambda run: run.machine.memory_bytes,
-    "the page cache": lambda run: run.job.cache,
-    "determinism": lambda run: run.job.deterministic,
-    "the number of iterations": lambda run: (run.job.warmup, run.job.runs),
-    "input shapes": ran.shapes,
-    "schema": lambda run: run.memprof,
-}
-
-
 def _differing(runs: Sequence[Run]) -> list[str]:
-    names = []
-    for name, of in _SHARED.items():
-        # A run that failed early lacks some facts; that is no difference.
-        facts = {repr(value) for run in runs if (value := of(run)) is not None}
-        if len(facts) > 1:
-            names.append(name)
-    return names
+    """The facts of their machine in which repeats differ. Repeats whose settings differ are rows of their own: see memprof.records.store."""
+    return [name for name, of in FACTS.items() if name != "machine" and len({of(run.machine) for run in runs}) > 1]
 
 
 # -- failures
@@ -265,13 +227,10 @@ def _polling(runs: Sequence[Run]) -> Iterable[str]:
 
 def remarks(runs: Sequence[Run], warnings: Sequence[str]) -> list[tuple[str, str]]:
     """Warnings and notes: (the text, whom it concerns)."""
-    several = len({run.job.model.name for run in runs}) > 1
     groups = summary.groups(runs)
-    names = {name: rows.label_names([key for key in groups if key.model == name]) for name in {key.model for key in groups}}
     users: dict[str, dict[str, None]] = {text: {} for text in warnings}
-    for key, group in groups.items():
-        label = rows.label(key, names[key.model])
-        for run in group:
+    for key, who in rows.named_with_models(groups).items():
+        for run in groups[key]:
             for text in (*run.warnings, *(run.about.notes if run.about else ())):
-                users.setdefault(text, {})[f"{key.model}, {label}" if several else label] = None
+                users.setdefault(text, {})[who] = None
     return [(text, "; ".join(who)) for text, who in users.items()]

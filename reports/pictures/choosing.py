@@ -14,10 +14,11 @@ from memprof.records.summary import Key
 from memprof.records.types import PEAK, Machine, Run
 
 from .. import ran
-from ..rows import named
+from ..rows import named_with_models
 from ..soundness import sound
 from ..tables import missing
 from ..tables.grid import Unit, choose_unit
+from . import lettering
 
 
 def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str] = ()) -> list[Run]:
@@ -47,6 +48,12 @@ def by_model(grouped: Mapping[Key, list[Run]]) -> dict[str, dict[Key, list[Run]]
     return models
 
 
+def row_labels(called: Mapping[Key, str], most: float) -> tuple[dict[Key, str], float]:
+    """The names of rows, cut to so many inches, and how wide they are."""
+    wide = min(most, max(lettering.width(lettering.readable(name)) for name in called.values()))
+    return dict(zip(called, lettering.distinct(list(called.values()), wide), strict=True)), wide
+
+
 def conditions(runs: Sequence[Run]) -> str:
     """The conditions under which these runs were measured, in a line."""
     jobs = [run.job for run in runs]
@@ -59,12 +66,7 @@ def conditions(runs: Sequence[Run]) -> str:
             f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
         )
     parts += [*ran.versions(runs), *ran.heading(runs)]
-    counts: dict[object, int] = {}
-    for job in jobs:
-        setup = (job.model.name, job.heading, job.threads)
-        counts[setup] = counts.get(setup, 0) + 1
-    several = sorted({min(counts.values()), max(counts.values())})
-    parts.append(f"{' to '.join(map(str, several))} repeat{'s' if several != [1] else ''}")
+    parts.append(ran.repeats(runs))
     machines = _machines(runs)
     if len(machines) == 1:
         machine = runs[0].machine
@@ -94,15 +96,8 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
         lines.append(f"Measured on {len(machines)} machines, which are never averaged: {listed}")
     if swapped := missing.swapped_out([run for group in grouped.values() for run in group]):
         lines.append(capitalised(swapped))
-    called = named(grouped)
-    several_models = len({key.model for key in grouped}) > 1
-    for key, group in grouped.items():
-        name = f"{key.model}, {called[key]}" if several_models else called[key]
-        failed = [run.outcome for run in group if not run.outcome.ok]
-        for ending in dict.fromkeys((outcome.status, outcome.phase) for outcome in failed):
-            outcomes = [outcome for outcome in failed if (outcome.status, outcome.phase) == ending]
-            share = f" in {len(outcomes)} of {len(group)} repeats" if len(group) > 1 else ""
-            lines.append(f"✗ {name}: failed{share}: {outcomes[0].sentence}")
+    called = named_with_models(grouped)
+    lines += [f"✗ {called[key]}: {failure}" for key, group in grouped.items() for failure in ran.failures(group)]
     return lines
 
 
@@ -117,8 +112,7 @@ def need_success(runs: Sequence[Run]) -> None:
 
 def values(group: Sequence[Run], metric: Metric, phase: str | None) -> list[float]:
     """The metric of each repeat that has it, in the phase that phase_of says."""
-    where = phase_of(metric, phase, group)
-    return [value for run in group if (value := metrics.value(run, where, metric)) is not None]
+    return metrics.values(group, phase_of(metric, phase, group), metric)
 
 
 def unit(metric: Metric, phase: str | None, drawn: Sequence[float]) -> Unit:

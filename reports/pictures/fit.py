@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from memprof.base import terminal_text
 from memprof.base.errors import InputError
@@ -27,26 +27,13 @@ _LOG_FROM = 1000  # page faults; below, a plain axis tells more
 _LOG_RATIO = 10  # the most of a latency that a plain axis shows beside the least
 
 
+@style.look()
 def picture(fitted: Fitted) -> Figure:
     """Latency and page faults of EXECUTE, or of a program, against the limit, the least limit and the RSS peak marked. Raises InputError where there
     is no curve."""
     points = [at for at in fitted.curve if at.limit_bytes is not None and at.time_ns]
     if not points:
         raise InputError("there is nothing to draw: no latency under a limit was measured")
-    with style.look():
-        return _picture(fitted, points)
-
-
-_TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
-_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "none"}
-_NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
-_KINDS: dict[str, dict[str, Any]] = {
-    "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
-    "major_faults": {"color": "#D55E00", "marker": "^", "markersize": 5.0, "linewidth": 1.4},
-}
-
-
-def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
     plain = fitted.curve[-1]
     marked = _marked(fitted)
     size = grid.choose_unit(BYTES, [value for _, value in marked] + [at.limit_bytes or 0 for at in points])
@@ -79,7 +66,6 @@ def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
         axes.set_xlim(min(ends) - room, max(ends) + room)
         axes.xaxis.set_major_locator(MaxNLocator(8))
         axes.grid(axis="y")
-        axes.tick_params(length=2.5)
         for _, value in marked:
             axes.axvline(value / size.size, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
     failing = [(at.limit_bytes or 0) / size.size for at in fitted.curve if at.ended and at.limit_bytes]
@@ -96,6 +82,15 @@ def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
     return sheet.figure
 
 
+_TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "none"}
+_NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
+_KINDS: dict[str, dict[str, Any]] = {
+    "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
+    "major_faults": {"color": "#D55E00", "marker": "^", "markersize": 5.0, "linewidth": 1.4},
+}
+
+
 def _latency_axis(axes: Axes, values: Sequence[float], time: Unit, iterates: bool) -> None:
     """The axis for these latencies, in the unit: logarithmic where they differ so much that a plain one would show only the largest."""
     caption = time.caption("one iteration" if iterates else "one run")
@@ -103,7 +98,7 @@ def _latency_axis(axes: Axes, values: Sequence[float], time: Unit, iterates: boo
         axes.set_yscale("log")
         axes.set_ylim(min(values) / 1.5, max(values) * 1.5)
         axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         caption += ", logarithmic"
     else:
         axes.set_ylim(0, max(values) * 1.1)
@@ -152,13 +147,13 @@ def _faults(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint], failin
     else:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.set_ylim(0, most * 1.15)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_ylabel("page faults" + (" (logarithmic)" if most >= _LOG_FROM else ""))
 
 
 def _name(sheet: Sheet, marked: Sequence[tuple[str, int]], size: Unit, ends: tuple[float, float], wide: float) -> None:
     """Names over the panels, each as near to its mark as the other lets it be, with a line down to it."""
-    texts = [f"{name} {grid.number(value / size.size)} {size.name}" for name, value in marked]
+    texts = [f"{name} {size.amount(value)}" for name, value in marked]
     wanted = [_LEFT + wide * (value / size.size - ends[0]) / (ends[1] - ends[0]) for _, value in marked]
     places = placing.apart(wanted, [lettering.width(text, style.SMALL) + 0.15 for text in texts], _LEFT, _LEFT + wide)
     for text, x, place in zip(texts, wanted, places, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from memprof.base.errors import InputError
 from memprof.grow.grow import GrowthAnswer
@@ -26,7 +26,6 @@ from . import style
 from .sheet import LegendEntry, Sheet, heading_height
 
 _LEFT, _RIGHT, _ABOVE, _PANEL, _BETWEEN, _BELOW = 0.85, 0.25, 0.12, 2.2, 0.5, 0.45
-_MOST_POINTS = 2000
 _FITTED: dict[str, Any] = {"color": "#009E73", "linestyle": (0, (5, 2)), "linewidth": 1.4, "marker": ""}
 
 
@@ -77,13 +76,9 @@ class Panel:
         return [size - process.rss[0] for size in process.rss]
 
 
+@style.look()
 def draw(panels: Sequence[Panel]) -> Figure:
     """Their picture."""
-    with style.look():
-        return _picture(panels)
-
-
-def _picture(panels: Sequence[Panel]) -> Figure:
     sizes = [size for panel in panels for process in panel.processes for size in panel.risen(process)]
     unit = grid.choose_unit(BYTES, sizes)
     legend = [LegendEntry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
@@ -118,8 +113,7 @@ def _picture(panels: Sequence[Panel]) -> Figure:
 
 
 def _look(place: int) -> dict[str, Any]:
-    line = style.line(place)
-    return {"color": line.colour, "linestyle": line.dash, "linewidth": 1.2, "marker": ""}
+    return {**style.line(place), "linewidth": 1.2, "marker": ""}
 
 
 def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
@@ -127,8 +121,7 @@ def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
     if verdict.warmup:
         axes.axvspan(0, verdict.warmup, color=style.BAND, linewidth=0, zorder=0)
     for place, process in enumerate(panel.processes):
-        done, size = _points(process.counts[panel.unit], panel.risen(process))
-        axes.plot(done, [value / unit.size for value in size], **_look(place))
+        axes.plot(process.counts[panel.unit], [value / unit.size for value in panel.risen(process)], **_look(place))
     if verdict.word == "grows":
         process = panel.processes[0]
         count = process.counts.get(verdict.unit, process.counts[panel.unit])
@@ -137,14 +130,6 @@ def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
         rise = [process.rss[first] - process.rss[0] + verdict.slope * (count[end] - count[first]) for end in ends]
         axes.plot([process.counts[panel.unit][end] for end in ends], [value / unit.size for value in rise], **_FITTED)
     axes.grid(axis="y")
-    axes.tick_params(length=2.5)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-
-
-def _points(done: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The rows, thinned evenly where there are more than can be seen, the last always kept."""
-    step = -(-len(done) // _MOST_POINTS)
-    places = sorted({*range(0, len(done), step), len(done) - 1})
-    return [done[place] for place in places], [size[place] for place in places]
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

@@ -8,11 +8,13 @@ A bar is as long as the median peak over the repeats. A high-water mark has no s
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib.patheffects
+import numpy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
@@ -23,12 +25,13 @@ from memprof.base.errors import InputError
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import RELEASE, STARTUP, Mark, Run
+from memprof.records.types import RELEASE, STARTUP, Mark, Run, Timeline
 
-from ..columns import Cache, Split, split
+from ..columns import ColumnArrays, at_end, columns, split
 from ..rows import named
+from ..rows import phases as phases_of
 from ..tables import headline
-from ..tables.grid import Unit, choose_unit, number
+from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
 from .style import ANON, FILE, UNSEEN
@@ -61,31 +64,26 @@ class PhaseBar:
         return self.peak - self.anon - self.file
 
 
+@style.look()
 def render(runs: Sequence[Run]) -> Figure:
     """The picture of these runs: for each model one row per variant and one column per phase, all on one scale.
 
     Raises InputError where no run succeeded.
     """
     choosing.need_success(runs)
-    with style.look():
-        return _render(runs)
-
-
-def _render(runs: Sequence[Run]) -> Figure:
     grouped = summary.groups(runs)
     not_drawn = len(grouped) - _MOST_BARS
     grouped = dict(list(grouped.items())[:_MOST_BARS])
     blocks = choosing.by_model(grouped)
-    cache = Cache()
-    bars = {(key, phase): bar_of(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
+    unpacked = functools.cache(columns)
+    bars = {(key, phase): bar_of(group, phase, unpacked) for key, group in grouped.items() for phase in phases(blocks[key.model])}
     known = [bar for bar in bars.values() if bar is not None]
     if not known:
         raise InputError("no run here has a memory peak of a phase: the logs that they were imported from do not say it")
     unit = choose_unit(BYTES, [bar.high for bar in known])
     called = named(grouped)
-    indent = max(lettering.width(lettering.readable(name)) for name in called.values())
-    indent = min(indent, 2.7) + 0.15 + 0.1
-    texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
+    texts, wide = choosing.row_labels(called, 2.7)
+    indent = wide + 0.25
 
     several = any(len(group) > 1 for group in grouped.values())
     sheet = Sheet(
@@ -104,10 +102,8 @@ def _render(runs: Sequence[Run]) -> Figure:
 
 def phases(block: Mapping[Key, list[Run]]) -> list[str]:
     """The phases that get a column: those that any run reached, but for STARTUP, which is the baseline."""
-    reached = [mark.phase for group in block.values() for run in group for mark in run.marks]
-    failed = [run.outcome.phase for group in block.values() for run in group if not run.outcome.ok and run.outcome.phase]
-    plain_failed = [phase for phase in failed if not phase.startswith("after")]
-    return [phase for phase in summary.order([*reached, *plain_failed]) if phase != STARTUP] or [STARTUP]
+    reached = phases_of([run for group in block.values() for run in group])
+    return [phase for phase in reached if phase != STARTUP] or [STARTUP]
 
 
 def _a_line(block: Mapping[Key, list[Run]]) -> int:
@@ -116,8 +112,8 @@ def _a_line(block: Mapping[Key, list[Run]]) -> int:
     return count if count <= _MOST_COLUMNS else _COLUMNS
 
 
-def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> PhaseBar | None:
-    """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
+def bar_of(group: Sequence[Run], phase: str, unpacked: Callable[[Timeline], ColumnArrays]) -> PhaseBar | None:
+    """The bar of a phase over the repeats of a variant, None where no repeat finished it. unpacked: has the columns of a timeline."""
     marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and _height(mark) is not None]
     having = sorted(marks, key=lambda pair: _height(pair[0]) or 0)
     if not having:
@@ -125,7 +121,7 @@ def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> PhaseBar | None:
     peaks = [_height(mark) or 0 for mark, _ in having]
     median = statistics.median(peaks)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
-    parts = _left(typical) if phase == RELEASE else split(typical, cache(run)) if not run.imported else None
+    parts = at_end(typical) if phase == RELEASE else split(typical, unpacked(run.timeline)) if not run.imported else None
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
     return PhaseBar(
         peak=median,
@@ -143,13 +139,6 @@ def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> PhaseBar | None:
 
 def _height(mark: Mark) -> int | None:
     return mark.rss_end_bytes if mark.phase == RELEASE else mark.rss_peak_bytes
-
-
-def _left(mark: Mark) -> Split | None:
-    """The parts of the resident set at the end of RELEASE."""
-    if mark.anon_end_bytes is None or mark.file_end_bytes is None:
-        return None
-    return Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0))
 
 
 def _block_height(block: Mapping[Key, list[Run]]) -> float:
@@ -207,7 +196,7 @@ def _panel_width(indent: float, count: int) -> float:
 
 
 def _text(bar: PhaseBar, unit: Unit) -> str:
-    return ("≥" if bar.swapped else "" if bar.exact else "~") + number(bar.peak / unit.size) + (" ✗" if bar.failed else "")
+    return ("≥" if bar.swapped else "" if bar.exact else "~") + unit.cell(bar.peak) + (" ✗" if bar.failed else "")
 
 
 def _block(
@@ -252,7 +241,6 @@ def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:
     ticks = MaxNLocator(4, min_n_ticks=2).tick_values(0, limit)
     axes.set_xticks([tick for tick in ticks if tick <= limit * 0.93])  # the last would touch the next panel's first
     axes.grid(axis="x")
-    axes.tick_params(length=2.5)
 
 
 def _bars(axes: Axes, shown: Mapping[int, PhaseBar], unit: Unit, limit: float) -> None:
@@ -277,10 +265,9 @@ def _bars(axes: Axes, shown: Mapping[int, PhaseBar], unit: Unit, limit: float) -
 
 
 def _outline(boxes: Sequence[tuple[float, float, float, float]]) -> Path:
-    """Boxes (left, bottom, right, top) as one path of five vertices each."""
-    corners = [((left, low), (right, low), (right, high), (left, high), (left, low)) for left, low, right, high in boxes]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(boxes)
-    return Path([corner for box in corners for corner in box], codes)
+    """Boxes (left, bottom, right, top) as one path."""
+    corners = [((left, low), (right, low), (right, high), (left, high)) for left, low, right, high in boxes]
+    return Path.make_compound_path_from_polys(numpy.array(corners))
 
 
 def _value(axes: Axes, row: int, bar: PhaseBar, unit: Unit, bold: bool) -> None:

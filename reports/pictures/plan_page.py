@@ -5,16 +5,14 @@ It needs nothing else, as all pages; standalone.py is why names from a model fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from memprof.base.terminal_text import plain
-from memprof.base.units import format_bytes
+from memprof.base.units import format_bytes, listed
 from memprof.plan.analysis import Analysis, Ordered, Planned
 from memprof.plan.orders.problem import OrderStep
 
 from .. import standalone
-from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of
 from .plan_picture import BEST, TENSORS, arena_heights, arena_size, arena_text, bound_text, order_label, orders, remarks, subtitle, title
 
@@ -23,133 +21,64 @@ _ARENA_HIGH, _ARENA_LEAST = 320, 90
 _MOST_NAMES = 6
 
 
-@dataclass(frozen=True)
-class _Step:
-    """An operator of an order, and the memory while it runs, in bytes and in words."""
-
-    bytes: int
-    name: str
-    kind: str
-    text: str
-    used: str
-
-
-@dataclass(frozen=True)
-class _TensorBox:
-    """A rectangle: steps [lower, upper), bytes from offset; names: its own, and a shorter text that tells it apart."""
-
-    lower: int
-    upper: int
-    offset: int
-    bytes: int
-    size: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Order:
-    """An order of operators with its arena. high: of the arena's picture, in pixels."""
-
-    name: str
-    label: str
-    colour: str
-    dash: tuple[int, ...]
-    steps: tuple[_Step, ...]
-    tensors: tuple[_TensorBox, ...]
-    high: int
-
-
-@dataclass(frozen=True)
-class _OrderBound:
-    """The least that any order needs."""
-
-    bytes: int
-    label: str
-
-
-@dataclass(frozen=True)
-class _PlanPage:
-    """All that plan.js draws. most: the size of the largest arena; colours: of tensors, by the step in which they begin."""
-
-    unit: Unit
-    operators: int
-    orders: tuple[_Order, ...]
-    bound: _OrderBound | None
-    most: int
-    colours: tuple[str, ...]
-
-
 def render(plan: Planned, analysis: Analysis) -> str:
     """The page. Raises InputError for a graph without operators."""
-    data = _page(plan, analysis)
+    drawn = orders(plan, analysis)
+    heights = arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST)
+    shown = [
+        {
+            "name": plain(order_name(order)),
+            "label": plain(order_label(order)),
+            "colour": "--v0" if colour == BEST else "--v1",
+            "dash": (8, 4) if place else (),
+            "steps": [_step(plan, step) for step in steps],
+            "tensors": _tensors(plan, order),
+            "high": round(high),
+        }
+        for place, ((order, steps, colour), high) in enumerate(zip(drawn, heights, strict=True))
+    ]
+    bound = None if analysis.lower_bound_bytes is None else {"bytes": analysis.lower_bound_bytes, "label": bound_text(analysis)}
+    data = {
+        "unit": unit_of([order.peak_bytes for order, _, _ in drawn]),
+        "operators": analysis.operators,
+        "orders": shown,
+        "bound": bound,
+        "most": max(arena_size(order.arena) for order, _, _ in drawn),
+        "colours": TENSORS,
+    }
+    lines = [(order["label"], order["colour"], "dash" if order["dash"] else "solid") for order in shown]
     return standalone.render(
         __package__,
         "plan",
         data,
         title=plain(title(analysis)),
         subtitle=plain(subtitle(analysis)),
-        lines=_lines(data),
-        arenas=[plain(arena_text(order)) for order, _, _ in orders(plan, analysis)],
+        lines=[*lines, *([(bound["label"], "--muted", "dot")] if bound else [])],
+        arenas=[plain(arena_text(order)) for order, _, _ in drawn],
         remarks=[plain(remark) for remark in remarks(analysis)],
     )
 
 
-def _lines(data: _PlanPage) -> list[tuple[str, str, str]]:
-    """The lines of the chart: name, colour and dashes in the style sheet."""
-    orders = [(order.label, order.colour, "dash" if order.dash else "solid") for order in data.orders]
-    return [*orders, *([(data.bound.label, "--muted", "dot")] if data.bound else [])]
-
-
-def _page(plan: Planned, analysis: Analysis) -> _PlanPage:
-    drawn = orders(plan, analysis)
-    bound = analysis.lower_bound_bytes
-    return _PlanPage(
-        unit_of([order.peak_bytes for order, _, _ in drawn]),
-        analysis.operators,
-        tuple(
-            _Order(
-                plain(order_name(order)),
-                plain(order_label(order)),
-                "--v0" if colour == BEST else "--v1",
-                (8, 4) if place else (),
-                tuple(_step(plan, step) for step in order_steps),
-                _tensors(plan, order),
-                round(high),
-            )
-            for place, ((order, order_steps, colour), high) in enumerate(
-                zip(drawn, arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST), strict=True)
-            )
-        ),
-        None if bound is None else _OrderBound(bound, bound_text(analysis)),
-        max(arena_size(order.arena) for order, _, _ in drawn),
-        TENSORS,
-    )
-
-
-def _step(plan: Planned, step: OrderStep) -> _Step:
+def _step(plan: Planned, step: OrderStep) -> dict[str, Any]:
+    """An operator of an order, and the memory while it runs, in bytes and in words."""
     mapped = plan.mapped
-    return _Step(
-        step.memory_bytes,
-        plain(mapped.operators[step.op]),
-        plain(mapped.kinds[step.op]),
-        f"{format_bytes(step.memory_bytes)}: {format_bytes(step.in_use_bytes)} in use, {format_bytes(step.keep_bytes)} kept",
-        _listed([plain(mapped.tensors[tensor]) for tensor in step.in_use]),
-    )
+    return {
+        "bytes": step.memory_bytes,
+        "name": plain(mapped.operators[step.op]),
+        "kind": plain(mapped.kinds[step.op]),
+        "text": f"{format_bytes(step.memory_bytes)}: {format_bytes(step.in_use_bytes)} in use, {format_bytes(step.keep_bytes)} kept",
+        "used": listed([plain(mapped.tensors[tensor]) for tensor in step.in_use], _MOST_NAMES),
+    }
 
 
-def _listed(names: Sequence[str]) -> str:
-    unnamed = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {unnamed} more" if unnamed > 0 else "")
-
-
-def _tensors(plan: Planned, order: Ordered) -> tuple[_TensorBox, ...]:
+def _tensors(plan: Planned, order: Ordered) -> list[dict[str, Any]]:
+    """Rectangles: steps [lower, upper), bytes from offset, and names: the tensor's own, then shorter texts that tell it apart."""
     mapped = plan.mapped
     given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
     tensors = []
     for placed in order.arena.placed if order.arena else ():
         step = str(placed.lower + 1)
-        shorter = () if placed.name in given else (f"{plain(mapped.kinds[order.order[placed.lower]])} {step}", step)
-        tensors.append(
-            _TensorBox(placed.lower, placed.upper, placed.offset, placed.bytes, format_bytes(placed.bytes), (plain(placed.name), *shorter))
-        )
-    return tuple(tensors)
+        shorter = [] if placed.name in given else [f"{plain(mapped.kinds[order.order[placed.lower]])} {step}", step]
+        place = {"lower": placed.lower, "upper": placed.upper, "offset": placed.offset, "bytes": placed.bytes}
+        tensors.append({**place, "size": format_bytes(placed.bytes), "names": [plain(placed.name), *shorter]})
+    return tensors

@@ -160,13 +160,10 @@ def remarks(analysis: Analysis) -> list[str]:
 # -- PNG, SVG, PDF
 
 
+@style.look()
 def render(plan: Planned, analysis: Analysis) -> Figure:
     """The picture. Raises InputError for a graph without operators."""
-    with style.look():
-        return _render(plan, analysis, orders(plan, analysis))
-
-
-def _render(plan: Planned, analysis: Analysis, drawn: Sequence[Drawn]) -> Figure:
+    drawn = orders(plan, analysis)
     unit = unit_of([order.peak_bytes for order, _, _ in drawn])
     legend = [
         LegendEntry(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
@@ -57,8 +57,7 @@ def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
     """The law of runs that `memprof scale` kept. within: a limit to draw, as people write sizes. Raises InputError unless they are of one search."""
     searches = scale_laws.of_runs(runs)
     if not searches:
-        kept = "memprof scale -o RUNS.jsonl keeps such runs; those of --vary processes by earlier versions lack their sum"
-        raise InputError(f"there is nothing to draw: no run is of a search for a law ({kept})")
+        raise InputError("there is nothing to draw: no run is of a search for a law (memprof scale -o RUNS.jsonl keeps such runs)")
     if len(searches) > 1:
         names = "; ".join(f"{search.model} in {title(search)}" for search in searches)
         raise InputError(f"the runs are of {len(searches)} searches, and a picture is of one: {names}")
@@ -74,14 +73,53 @@ def title(scaled: Scaled) -> str:
     return " · ".join(text for text in (grid.runtime(scaled.runtime), scaled.settings) if text)
 
 
+@style.look()
 def picture(scaled: Scaled) -> Figure:
     """The main figure against the first dimension that varies, a curve for each combination of the others. Raises InputError where no point
     was measured."""
     points = [point for point in scaled.points if scaled.main in point.sizes]
     if not points:
         raise InputError("there is nothing to draw: no point was measured")
-    with style.look():
-        return _picture(scaled, points)
+    drawn = _drawn(scaled, points)
+    size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
+    sheet = Sheet(
+        f"{scaled.main} as a law",
+        " · ".join(text for text in (title(scaled), _drawn_as(scaled)) if text),
+        {scaled.model: _ABOVE + _HIGH + _BELOW},
+        finding=_finding(scaled),
+        legend=_legend(drawn),
+        remarks=_remarks(drawn),
+    )
+    wide = sheet.width - _LEFT - _RIGHT
+    axes = sheet.axes(_LEFT, _ABOVE, wide, _HIGH)
+    curves = [_curve(axes, drawn, others, size, _COLOURS[place]) for place, others in enumerate(drawn.curves)]
+    top = max([drawn.high_bytes, *(most for _, most in curves)])
+    bottom = min([*(point.sizes[scaled.main] for point in drawn.points), *(least for least, _ in curves)])
+    for point in drawn.points:
+        _point(axes, drawn, point, size)
+    for prediction in drawn.predictions:
+        heights = np.array([prediction.low_bytes, prediction.high_bytes]) / size.size
+        axes.plot([prediction.at[drawn.name]] * 2, heights, color=style.INK, linewidth=1.1, marker="_", markersize=7, zorder=3.4)
+        axes.plot([prediction.at[drawn.name]], [prediction.bytes / size.size], zorder=3.5, **_PREDICTED)
+    top = max([top, *(prediction.bytes for prediction in drawn.predictions), drawn.limit_bytes or 0])
+    # A wide interval far beyond the measured range would leave no room for the law.
+    highest = [top, *(min(prediction.high_bytes, 1.5 * top) for prediction in drawn.predictions)]
+    lowest = [bottom, *(prediction.low_bytes for prediction in drawn.predictions), *([drawn.limit_bytes] if drawn.limit_bytes else [])]
+    low, high = _limits(min(lowest), max(highest))
+    axes.set_ylim(low / size.size, high / size.size)
+    edge = 0.04 * (drawn.ends[1] - drawn.ends[0]) or 0.5
+    axes.set_xlim(drawn.ends[0] - edge, drawn.ends[1] + edge)
+    places = [point.at[drawn.name] for point in drawn.unmeasured if point.at[drawn.name] <= drawn.ends[1]]
+    if places:
+        axes.plot(places, [low / size.size] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
+    if drawn.limit_bytes:
+        _limit(axes, drawn, drawn.limit_bytes / size.size, wide)
+    axes.grid(axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel(label(drawn.name, wide, style.BODY), labelpad=2)
+    axes.set_ylabel(f"{size.caption(label(scaled.main, 1.0, style.BODY))}{', the axis does not begin at 0' if low else ''}")
+    return sheet.figure
 
 
 @dataclass(frozen=True)
@@ -147,50 +185,6 @@ def _drawn(scaled: Scaled, points: Sequence[PlaceRun]) -> _Drawn:
         largest,
         left_out,
     )
-
-
-def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
-    drawn = _drawn(scaled, points)
-    size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
-    sheet = Sheet(
-        f"{scaled.main} as a law",
-        " · ".join(text for text in (title(scaled), _drawn_as(scaled)) if text),
-        {scaled.model: _ABOVE + _HIGH + _BELOW},
-        finding=_finding(scaled),
-        legend=_legend(drawn),
-        remarks=_remarks(drawn),
-    )
-    wide = sheet.width - _LEFT - _RIGHT
-    axes = sheet.axes(_LEFT, _ABOVE, wide, _HIGH)
-    curves = [_curve(axes, drawn, others, size, _COLOURS[place]) for place, others in enumerate(drawn.curves)]
-    top = max([drawn.high_bytes, *(most for _, most in curves)])
-    bottom = min([*(point.sizes[scaled.main] for point in drawn.points), *(least for least, _ in curves)])
-    for point in drawn.points:
-        _point(axes, drawn, point, size)
-    for prediction in drawn.predictions:
-        heights = np.array([prediction.low_bytes, prediction.high_bytes]) / size.size
-        axes.plot([prediction.at[drawn.name]] * 2, heights, color=style.INK, linewidth=1.1, marker="_", markersize=7, zorder=3.4)
-        axes.plot([prediction.at[drawn.name]], [prediction.bytes / size.size], zorder=3.5, **_PREDICTED)
-    top = max([top, *(prediction.bytes for prediction in drawn.predictions), drawn.limit_bytes or 0])
-    # A wide interval far beyond the measured range would leave no room for the law.
-    highest = [top, *(min(prediction.high_bytes, 1.5 * top) for prediction in drawn.predictions)]
-    lowest = [bottom, *(prediction.low_bytes for prediction in drawn.predictions), *([drawn.limit_bytes] if drawn.limit_bytes else [])]
-    low, high = _limits(min(lowest), max(highest))
-    axes.set_ylim(low / size.size, high / size.size)
-    edge = 0.04 * (drawn.ends[1] - drawn.ends[0]) or 0.5
-    axes.set_xlim(drawn.ends[0] - edge, drawn.ends[1] + edge)
-    places = [point.at[drawn.name] for point in drawn.unmeasured if point.at[drawn.name] <= drawn.ends[1]]
-    if places:
-        axes.plot(places, [low / size.size] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
-    if drawn.limit_bytes:
-        _limit(axes, drawn, drawn.limit_bytes / size.size, wide)
-    axes.grid(axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(label(drawn.name, wide, style.BODY), labelpad=2)
-    axes.set_ylabel(f"{size.caption(label(scaled.main, 1.0, style.BODY))}{', the axis does not begin at 0' if low else ''}")
-    axes.tick_params(length=2.5)
-    return sheet.figure
 
 
 def _limits(lowest: float, highest: float) -> tuple[float, float]:

@@ -105,8 +105,8 @@ class Sheet:
             title, subtitle = finding.removesuffix("."), " · ".join(part for part in (title, subtitle) if part)
         titles = _heading_lines(title, HEADING)
         subtitles = wrapped(subtitle, _INNER, SMALL, _MOST_LINES)
-        rows = _legend_rows(legend, _INNER)
-        below = _remark_lines(remarks, _INNER)
+        rows = _legend_rows(legend)
+        below = _remark_lines(remarks)
         head = height(HEADING, len(titles)) + 0.03 + height(SMALL, len(subtitles))
         top = _MARGIN + head + 0.03 + len(rows) * height(SMALL) * 1.25 + 0.16
         bottom = _MARGIN + (0.08 + height(SMALL, len(below)) if below else 0)
@@ -173,24 +173,22 @@ class Sheet:
             self.path([(place, top + 0.145), (middle, bottom)], color=GREY, linewidth=0.5)
 
     def _legend(self, row: Sequence[tuple[float, LegendEntry]], top: float) -> None:
-        middle = self._height - self._top - top - SMALL / 72 * 0.52
+        middle = top + SMALL / 72 * 0.52
         for left, entry in row:
             if entry.fill is not None:
-                box = Rectangle((left, middle - 0.05), 0.28, 0.1, transform=self.figure.dpi_scale_trans, **entry.fill.words())
-                self.figure.add_artist(box)
+                self.box(left, middle - 0.05, 0.28, 0.1, entry.fill)
             if entry.line is not None:
                 xs = [left + entry.handle / 2] if entry.is_point else [left, left + 0.14, left + 0.28]
-                words = {"color": INK, "markevery": [len(xs) // 2], **entry.line}
-                self.figure.add_artist(Line2D(xs, [middle] * len(xs), transform=self.figure.dpi_scale_trans, **words))
+                self.path([(x, middle) for x in xs], **{"color": INK, "markevery": [len(xs) // 2], **entry.line})
             self.text(left + entry.handle, top, escaped(entry.text), size=SMALL)
 
 
-def _legend_rows(entries: Sequence[LegendEntry], inches: float) -> list[list[tuple[float, LegendEntry]]]:
+def _legend_rows(entries: Sequence[LegendEntry]) -> list[list[tuple[float, LegendEntry]]]:
     rows: list[list[tuple[float, LegendEntry]]] = []
-    left = inches
+    left = _INNER
     for entry in entries:
         wide = entry.handle + width(entry.text, SMALL) + 0.2
-        if not rows or left + wide > inches + _MARGIN:
+        if not rows or left + wide > _INNER + _MARGIN:
             rows.append([])
             left = _MARGIN
         rows[-1].append((left, entry))
@@ -198,7 +196,7 @@ def _legend_rows(entries: Sequence[LegendEntry], inches: float) -> list[list[tup
     return rows
 
 
-def _remark_lines(remarks: Sequence[str], inches: float) -> list[str]:
+def _remark_lines(remarks: Sequence[str]) -> list[str]:
     shown = remarks if len(remarks) <= _MOST_REMARKS else remarks[: _MOST_REMARKS - 1]
     more = [f"and {len(remarks) - len(shown)} more such remarks: `memprof table` has them all"] if len(shown) < len(remarks) else []
-    return [text for remark in [*shown, *more] for text in wrapped(remark, inches)]
+    return [text for remark in [*shown, *more] for text in wrapped(remark, _INNER)]

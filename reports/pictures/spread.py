@@ -18,7 +18,7 @@ from memprof.records.types import Run
 
 from ..rows import named
 from ..tables import headline
-from ..tables.grid import Unit, number
+from ..tables.grid import Unit
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
 
@@ -41,6 +41,7 @@ class Strip:
         return statistics.median(self.values)
 
 
+@style.look()
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
     """The picture of these runs: for each model and metric (RSS peak where none is named) one row per variant.
 
@@ -49,11 +50,6 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     """
     wanted = [metrics.metric(name) for name in (names or ("rss_peak_bytes",))]
     choosing.need_success(runs)
-    with style.look():
-        return _render(runs, wanted, phase)
-
-
-def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Figure:
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
@@ -63,8 +59,8 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
     }
     panels = [panel for block in blocks.values() for panel in block]
     units = {metric.name: _unit(panels, metric, phase) for metric in wanted}
-    indent = min(2.7, max(lettering.width(lettering.readable(name)) for name in called.values())) + 0.25
-    texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
+    texts, wide = choosing.row_labels(called, 2.7)
+    indent = wide + 0.25
     failed = [LegendEntry("✗ failed before it had a value")] if any(strip.lost for _, strips in panels for strip in strips) else []
     sheet = Sheet(
         "Every repeat",
@@ -162,7 +158,7 @@ def _summary(strip: Strip, unit: Unit) -> tuple[str, str]:
         return "✗ none succeeded", style.FAILED
     count = len(strip.values)
     lost = f", ✗ {strip.lost}" if strip.lost else ""
-    return f"{number(strip.median / unit.size)}  ({counted(count, 'repeat')}{lost})", style.INK
+    return f"{unit.cell(strip.median)}  ({counted(count, 'repeat')}{lost})", style.INK
 
 
 def _frame(axes: Axes, rows: int, title: str, label: str) -> None:
@@ -172,7 +168,6 @@ def _frame(axes: Axes, rows: int, title: str, label: str) -> None:
     axes.set_xlabel(label, labelpad=1)
     axes.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=2))
     axes.grid(axis="x")
-    axes.tick_params(length=2.5)
     for edge in range(1, rows):
         axes.axhline(edge - 0.5, color=style.FAINT, linewidth=0.6)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -39,18 +38,10 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """The look of a line among many: no two of the first 420 are alike, and the first 12 differ in marker."""
-
-    colour: str
-    dash: Any
-    marker: str
-
-
-def line(index: int) -> LineStyle:
-    """The look of the line at that place in the picture."""
-    return LineStyle(_LINES[index % len(_LINES)], _DASHES[index % len(_DASHES)], _MARKERS[index % len(_MARKERS)])
+def line(index: int) -> dict[str, Any]:
+    """The look of the line at that place in the picture: no two of the first 420 are alike, and the first 12 differ in marker."""
+    looks = {"color": _LINES, "linestyle": _DASHES, "marker": _MARKERS}
+    return {name: each[index % len(each)] for name, each in looks.items()}
 
 
 # -- the look
@@ -96,6 +87,7 @@ def look() -> Iterator[None]:
         "ytick.color": GREY,
         "xtick.labelcolor": INK,
         "ytick.labelcolor": INK,
+        **{f"{axis}tick.{kind}.size": 2.5 for axis in "xy" for kind in ("major", "minor")},
         "xtick.labelsize": SMALL,
         "ytick.labelsize": SMALL,
         "axes.labelsize": SMALL,

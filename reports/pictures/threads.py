@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -35,6 +36,7 @@ class ThreadSeries:
     runs: Mapping[int | None, list[Run]]
 
 
+@style.look()
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
     """The picture of these runs: one panel per metric, and one line of panels per model.
 
@@ -46,20 +48,6 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     series = _series(runs)
     if all(len(line.runs) < 2 for line in series):
         raise InputError("these runs hold no sweep: each variant has one thread count; `memprof run --threads 1,2,4` measures several")
-    with style.look():
-        return _render(runs, series, wanted, phase)
-
-
-def _series(runs: Sequence[Run]) -> list[ThreadSeries]:
-    several_machines = len({run.machine.name for run in runs}) > 1
-    by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
-    for run in runs:
-        name = f"{run.job.heading}, {run.machine.name}" if several_machines else run.job.heading
-        by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
-    return [ThreadSeries(model, name, by_threads) for (model, name), by_threads in by_line.items()]
-
-
-def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequence[Metric], phase: str | None) -> Figure:
     counts = sorted({count for line in series for count in line.runs}, key=lambda count: count or 0)
     models = list(dict.fromkeys(line.model for line in series))
     names = list(dict.fromkeys(line.name for line in series))
@@ -68,7 +56,7 @@ def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequenc
         names = names[:_MOST_LINES]
         series = [line for line in series if line.name in names]
     units = {metric.name: choosing.unit(metric, phase, _all_values(series, metric, phase)) for metric in wanted}
-    legend = [LegendEntry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
+    legend = [LegendEntry(text, line=_look(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
         legend.append(LegendEntry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
     heights = dict.fromkeys(models, _TITLE + _HIGH + _BELOW)
@@ -82,9 +70,17 @@ def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequenc
     return sheet.figure
 
 
-def _words(index: int) -> dict[str, object]:
-    look = style.line(index)
-    return {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 6.5, "linewidth": 1.4}
+def _series(runs: Sequence[Run]) -> list[ThreadSeries]:
+    several_machines = len({run.machine.name for run in runs}) > 1
+    by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
+    for run in runs:
+        name = f"{run.job.heading}, {run.machine.name}" if several_machines else run.job.heading
+        by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
+    return [ThreadSeries(model, name, by_threads) for (model, name), by_threads in by_line.items()]
+
+
+def _look(index: int) -> dict[str, Any]:
+    return {**style.line(index), "markersize": 6.5, "linewidth": 1.4}
 
 
 def _all_values(series: Sequence[ThreadSeries], metric: Metric, phase: str | None) -> list[float]:
@@ -104,10 +100,10 @@ def _panel(
         ]
         xs = [x for x, _ in points]
         middles = [statistics.median(values) / unit.size for _, values in points]
-        look = style.line(index)
+        look = _look(index)
         lows, highs = [min(values) / unit.size for _, values in points], [max(values) / unit.size for _, values in points]
-        axes.vlines(xs, lows, highs, color=look.colour, linewidth=1.0)
-        axes.plot(xs, middles, **_words(index), markeredgecolor="white", markeredgewidth=0.5)  # type: ignore[arg-type]
+        axes.vlines(xs, lows, highs, color=look["color"], linewidth=1.0)
+        axes.plot(xs, middles, **look, markeredgecolor="white", markeredgewidth=0.5)
         lost = [counts.index(count) + shift for count, group in line.runs.items() if not choosing.values(group, metric, phase)]
         axes.plot(lost, [0] * len(lost), linestyle="none", marker="X", color=style.FAILED, markersize=7, clip_on=False, zorder=5)
     axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.03)
@@ -116,7 +112,6 @@ def _panel(
     axes.set_xlabel("threads", labelpad=1)
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.grid(axis="y")
-    axes.tick_params(length=2.5)
     where = choosing.phase_of(metric, phase, [run for line in series.values() for group in line.runs.values() for run in group])
     title = unit.caption(metric.title + choosing.in_phase(where))
     axes.set_title(lettering.label(title, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)

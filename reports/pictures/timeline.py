@@ -21,10 +21,11 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
-from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak
+from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, device_columns, spans, thin, typical, whole_peak
 from ..rows import named
+from ..rows import phases as phases_of
 from ..tables import headline
-from ..tables.grid import Unit, choose_unit, number
+from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
 from .sheet import WIDTH, LegendEntry, PhaseName, Sheet, phase_name
 from .style import ANON, FILE, UNSEEN
@@ -96,26 +97,21 @@ class TimelineScale:
         return seconds
 
 
+@style.look()
 def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
     """The picture of these runs, failed ones too. phases: only these, time counted from the start of the first of them.
 
     Raises UsageError for a phase that no run has, InputError where nothing was polled.
     """
-    known = summary.order([*summary.phases(runs), *(run.outcome.phase for run in runs if run.outcome.phase)])
+    known = phases_of(runs)
     for phase in phases:
         if phase not in known:
             raise UsageError(f"these runs have no phase {phase!r}{near(phase, known) or '; they have ' + ', '.join(known)}")
-    with style.look():
-        return _render(runs, phases)
-
-
-def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
     called = dict(zip(called, lettering.distinct(list(called.values()), _NAME_INCHES, weight="bold"), strict=True))
-    cache = Cache()
-    drawn = {key: _drawn(called[key], group, phases, cache) for key, group in grouped.items()}
+    drawn = {key: _drawn(called[key], group, phases) for key, group in grouped.items()}
     models: dict[str, list[Drawn]] = {}
     for key, variant in drawn.items():
         if variant is not None:
@@ -129,9 +125,9 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     return _rows(models, _scales(models), "" if phases else headline.of_picture(runs), choosing.conditions(runs), remarks)
 
 
-def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
+def _drawn(name: str, group: Sequence[Run], phases: Sequence[str]) -> Drawn | None:
     run = typical(group)
-    rows = cache(run)
+    rows = columns(run.timeline)
     chosen = [span for span in spans(run, rows) if not phases or span.phase in phases]
     if phases:
         rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)
@@ -201,7 +197,6 @@ def _row(sheet: Sheet, top: float, high: float, variant: Drawn, scale: TimelineS
     axes.yaxis.set_major_locator(MaxNLocator(3 if high < 1.3 else 5, min_n_ticks=2))
     axes.set_ylabel(scale.memory.caption("RSS"))
     axes.yaxis.set_label_coords(-0.41 / wide, 0.5)
-    axes.tick_params(length=2.5)
     if last_of is None:
         axes.set_xticks([])
     else:
@@ -259,10 +254,10 @@ def _side(variant: Drawn, unit: Unit) -> str:
     """The text beside a variant's name: how it failed, or which repeat this is and how far the others lie from it."""
     if variant.failed:
         return f"✗ failed: {variant.run.outcome.sentence}"
-    peaks = [value for run in variant.group if (value := metrics.value(run, PEAK, _RSS_PEAK)) is not None]
+    peaks = metrics.values(variant.group, PEAK, _RSS_PEAK)
     if len(variant.group) == 1 or not peaks:
         return ""
-    low, high = number(min(peaks) / unit.size), number(max(peaks) / unit.size)
+    low, high = unit.cell(min(peaks)), unit.cell(max(peaks))
     around = f"{low} to {high} {unit.name}" if low != high else f"{low} {unit.name} each"
     return f"repeat {variant.run.job.repeat}, the one with the median PEAK; PEAK of {len(peaks)} repeats: {around}"
 
@@ -316,9 +311,9 @@ def _say_peak(axes: Axes, variant: Drawn, scale: TimelineScale, wide: float) -> 
     top = variant.peak
     if top is None:
         return
-    text = f"{variant.hedge}{number(top.bytes / scale.memory.size)} {scale.memory.name} in {lettering.readable(top.phase)}"
+    text = f"{variant.hedge}{scale.memory.amount(top.bytes)} in {lettering.readable(top.phase)}"
     if not top.shown and top.seen_bytes is not None:
-        text += f" (polling saw {number(top.seen_bytes / scale.memory.size)})"
+        text += f" (polling saw {scale.memory.cell(top.seen_bytes)})"
     text = lettering.shortened(text, 5.0, style.SMALL, "bold")
     x, level = scale.at(variant, top.t_ns), top.bytes / scale.memory.size
     if top.shown and variant.hedge != "≥":

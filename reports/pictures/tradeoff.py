@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -49,6 +49,12 @@ class TradeoffPoint:
     def at(self) -> tuple[float, float]:
         return statistics.median(self.memory), statistics.median(self.latency)
 
+    def scaled(self, memory: Unit, latency: Unit) -> TradeoffPoint:
+        """The same in these units."""
+        return replace(
+            self, memory=tuple(value / memory.size for value in self.memory), latency=tuple(value / latency.size for value in self.latency)
+        )
+
 
 @dataclass(frozen=True)
 class AxisScale:
@@ -74,6 +80,7 @@ def front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     return best
 
 
+@style.look()
 def render(
     runs: Sequence[Run],
     memory: str = "rss_peak_bytes",
@@ -91,14 +98,10 @@ def render(
     """
     metric = metrics.metric(memory)
     choosing.need_success(runs)
-    with style.look():
-        return _render(runs, metric, choosing.phase_of(metric, phase, runs), rows or {}, limit_bytes, finding)
-
-
-def _render(runs: Sequence[Run], metric: Metric, phase: str, rows: Mapping[str, str], limit_bytes: float | None, finding: str) -> Figure:
+    phase = choosing.phase_of(metric, phase, runs)
     grouped = summary.groups(runs)
     called = named(grouped)
-    points = {model: _points(block, called, metric, phase, rows) for model, block in choosing.by_model(grouped).items()}
+    points = {model: _points(block, called, metric, phase, rows or {}) for model, block in choosing.by_model(grouped).items()}
     all_points = [point for model_points in points.values() for point in model_points]
     if not all_points:
         raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
@@ -109,7 +112,8 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str, rows: Mapping[str, 
     )
     shown = {model: model_points for model, model_points in points.items() if model_points}
     timed = "Duration" if all(_timed(group) == RUN for group in grouped.values()) else "Latency, one iteration"
-    panels = {model: _Panel(model_points, units, limit_bytes) for model, model_points in shown.items()}
+    limit = limit_bytes / units[0].size if limit_bytes else None
+    panels = {model: _Panel([point.scaled(*units) for point in model_points], limit) for model, model_points in shown.items()}
     heights = {model: _HIGH + _BELOW + panel.key_height for model, panel in panels.items()}
     remarks = choosing.remarks(grouped)
     remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
@@ -166,14 +170,13 @@ class _Panel:
     Labels are names if all are short and have room beside their points, else the rows of a table or numbers, which a key below the panel explains.
     """
 
-    def __init__(self, points: Sequence[TradeoffPoint], units: tuple[Unit, Unit], limit_bytes: float | None) -> None:
+    def __init__(self, points: Sequence[TradeoffPoint], limit: float | None) -> None:
         self._points = points
-        self._limit = limit_bytes / units[0].size if limit_bytes is not None else None
-        self._units = units
+        self._limit = limit
         self._wide = 10.0 - _LEFT - _RIGHT
         self._scales = (
-            _scale([*(point.memory for point in points), *([(limit_bytes,)] if limit_bytes else [])], units[0]),
-            _scale([point.latency for point in points], units[1]),
+            _scale([*(value for point in points for value in point.memory), *([limit] if limit is not None else [])]),
+            _scale([value for point in points for value in point.latency]),
         )
         named = sorted(points if len(points) <= _MOST_NAMES else front(points)[:_MOST_NAMES], key=lambda point: point.at)
         self.unnamed = len(points) - len(named)
@@ -191,7 +194,7 @@ class _Panel:
 
     def _along(self, axis: int, value: float) -> float:
         """Where a value lies along an axis, in inches."""
-        return self._scales[axis].share(value / self._units[axis].size) * (self._wide, _HIGH)[axis]
+        return self._scales[axis].share(value) * (self._wide, _HIGH)[axis]
 
     @property
     def key_height(self) -> float:
@@ -204,7 +207,6 @@ class _Panel:
         axes.set_xlabel(across + (" (logarithmic)" if self._scales[0].log else ""), labelpad=2)
         axes.set_ylabel(up + (" (logarithmic)" if self._scales[1].log else ""))
         axes.grid()
-        axes.tick_params(length=2.5, which="both")
         best = front(self._points)
         self._draw_front(axes, best)
         if self._limit is not None:
@@ -213,8 +215,9 @@ class _Panel:
             axes.text(self._limit, 0.98, "limit ", transform=axes.get_xaxis_transform(), **words)
         self._draw_bars(axes)
         on_front = {id(point) for point in best}
-        self._draw_points(axes, [point for point in self._points if id(point) in on_front], _ON)
-        self._draw_points(axes, [point for point in self._points if id(point) not in on_front], _BEATEN)
+        for look, is_on in ((_ON, True), (_BEATEN, False)):
+            places = [point.at for point in self._points if (id(point) in on_front) is is_on]
+            axes.plot([x for x, _ in places], [y for _, y in places], **look, zorder=4)
         for label in self._labels:
             label.draw(axes, (self._wide, _HIGH))
         for index, text in enumerate(self._key):
@@ -223,25 +226,15 @@ class _Panel:
             sheet.text(*place, lettering.escaped(text), size=style.SMALL)
 
     def _draw_front(self, axes: Axes, best: Sequence[TradeoffPoint]) -> None:
-        xs = [point.at[0] / self._units[0].size for point in best]
-        ys = [point.at[1] / self._units[1].size for point in best]
+        xs, ys = zip(*(point.at for point in best), strict=True)
         corners = ([xs[0], *xs, self._scales[0].high], [self._scales[1].high, *ys, ys[-1]])
         axes.plot(*corners, drawstyle="steps-post", color="#0072B2", linewidth=1.2, linestyle="--", zorder=2)
 
     def _draw_bars(self, axes: Axes) -> None:
-        memory, latency = (unit.size for unit in self._units)
-        lefts, rights, xs = zip(
-            *((min(point.memory) / memory, max(point.memory) / memory, point.at[0] / memory) for point in self._points), strict=True
-        )
-        lows, highs, ys = zip(
-            *((min(point.latency) / latency, max(point.latency) / latency, point.at[1] / latency) for point in self._points), strict=True
-        )
-        axes.hlines(ys, lefts, rights, color=style.GREY, linewidth=0.8)
-        axes.vlines(xs, lows, highs, color=style.GREY, linewidth=0.8)
-
-    def _draw_points(self, axes: Axes, points: Sequence[TradeoffPoint], look: Mapping[str, Any]) -> None:
-        memory, latency = (unit.size for unit in self._units)
-        axes.plot([point.at[0] / memory for point in points], [point.at[1] / latency for point in points], **look, zorder=4)
+        xs, ys = zip(*(point.at for point in self._points), strict=True)
+        memory, latency = [point.memory for point in self._points], [point.latency for point in self._points]
+        axes.hlines(ys, [*map(min, memory)], [*map(max, memory)], color=style.GREY, linewidth=0.8)
+        axes.vlines(xs, [*map(min, latency)], [*map(max, latency)], color=style.GREY, linewidth=0.8)
 
 
 class _Label:
@@ -282,9 +275,8 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _scale(values: Sequence[Sequence[float]], unit: Unit) -> AxisScale:
-    flat = [value / unit.size for series in values for value in series]
-    low, high = min(flat), max(flat)
+def _scale(values: Sequence[float]) -> AxisScale:
+    low, high = min(values), max(values)
     if low > 0 and high / low >= _LOG_FROM:
         room = (high / low) ** 0.1
         return AxisScale(low / room, high * room, True)

@@ -22,15 +22,11 @@ from .sheet import LegendEntry, Sheet
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
 
 
+@style.look()
 def draw(explanation: Explanation) -> Figure:
     """The waterfall of each phase: a stacked bar a look, and above it how much higher the phase's peak was. Raises InputError."""
     if not explanation.phases:
         raise InputError("the child was never looked at, so there is no waterfall to draw")
-    with style.look():
-        return _draw(explanation)
-
-
-def _draw(explanation: Explanation) -> Figure:
     names = visible(explanation)
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     legend = [LegendEntry(name, fill=FILLS[name]) for name in names]

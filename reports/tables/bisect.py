@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from memprof.base.units import counted, format_bytes, format_duration
+from memprof.base.units import counted, format_duration, listed
 from memprof.bisect.bisect import Bisected
 from memprof.bisect.bisect_request import StepSide
 from memprof.bisect.search import VersionStep
@@ -17,6 +16,7 @@ from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 
 from . import grid
+from .explain import settings
 from .grid import Section, TextTable
 
 _LEAST = 256 << 10
@@ -81,8 +81,7 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     where = f", in {phase}" if phase != question.phase else ""
     text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {_head(answer)}"
     if step.between:
-        labels = [answer.versions.labels[place] for place in step.between]
-        named = ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
+        named = listed([answer.versions.labels[place] for place in step.between], 4)
         text += f"; it may lie at any of these too, which could not be measured: {named}"
     return text
 
@@ -98,7 +97,7 @@ def _size(answer: Bisected, step: VersionStep) -> str:
 
 
 def _bytes(change: int) -> str:
-    return f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}"
+    return signed("rss_end_bytes", change, 0)
 
 
 def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterator[str]:
@@ -115,11 +114,11 @@ def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterat
         yield f"What changed at the {when}: {named}{beside}."
     else:
         yield "What changed: no slice of memory that explain sees at a phase's end; it is gone by then."
-    already = {_words(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
+    already = {settings(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
     advice = [proposal for finding in after.explanation.findings for proposal in finding.proposals if proposal.settings]
-    new = [proposal for proposal in advice if _words(proposal.settings) not in already]
+    new = [proposal for proposal in advice if settings(proposal.settings) not in already]
     for proposal in new[:2]:
-        yield f"Only the newer side has the advice: {_words(proposal.settings)}."
+        yield f"Only the newer side has the advice: {settings(proposal.settings)}."
 
 
 def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
@@ -129,11 +128,7 @@ def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
         return f"No setting undoes it: {counted(undoing.tried, 'setting')} of {newer} {were} measured, alone and two together."
     slower = f", at {undoing.slower:.2f} times the latency" if undoing.slower is not None else ""
     figure = amount(answer.question.metric, undoing.median)
-    return f"{_words(undoing.settings)} undoes it: {newer} then has {figure}{slower} ({counted(undoing.tried, 'setting')} tried)."
-
-
-def _words(settings: Any) -> str:
-    return " ".join(f"--set {name}={value}" for name, value in settings.items())
+    return f"{settings(undoing.settings)} undoes it: {newer} then has {figure}{slower} ({counted(undoing.tried, 'setting')} tried)."
 
 
 def _moved(before: Explanation, after: Explanation, first: str) -> tuple[str, list[tuple[str, int]]]:
@@ -162,12 +157,10 @@ def _table(answer: Bisected) -> Section:
         if values is None:
             rows.append((answer.versions.labels[place], "-", "0", f"skipped: {searched.skipped[place]}"))
             continue
-        middle = statistics.median(values) / unit.size
-        spread = grid.spread(middle, [value / unit.size for value in values])
         step = steps.get(place)
         note = signed(metric, step.judged.difference or 0.0, step.judged.base.median if step.judged.base else 0.0) if step else ""
-        rows.append((answer.versions.labels[place], spread, str(len(values)), note or searched.skipped.get(place, "")))
-    name = f"{metrics.described(metric).title}, {answer.question.phase}" + (f" ({unit.name})" if unit.name else "")
+        rows.append((answer.versions.labels[place], unit.median(values), str(len(values)), note or searched.skipped.get(place, "")))
+    name = unit.caption(f"{metrics.described(metric).title}, {answer.question.phase}")
     return Section("", (TextTable(name, (answer.versions.noun, "median", "repeats", ""), tuple(rows), 1),), ())
 
 

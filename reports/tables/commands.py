@@ -9,12 +9,13 @@ from typing import Any
 
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import Process, Run
+from memprof.records.types import Charged, DeviceKind, Process, Run, Value
 
 from ..rows import label_names, labels
 from . import devices, grid
+from .control_group import looked_at
 from .grid import TextTable
-from .swap import shown_value
+from .swap import titled
 
 _ROWS = 12
 Groups = Mapping[Key, Sequence[Run]]
@@ -25,65 +26,55 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
     return [*_values(groups, unit), *_processes(groups, unit)]
 
 
-def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
-    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name), processes and control group.
+def beside(run: Run, place: int) -> dict[str, Any]:
+    """What JSON has of a run beside its row at that place, as run_rows.rows has them.
 
     The row of a phase that counted units of work, such as tokens, gets them, and that of a phase with memory of devices its kinds, and what the
-    runtime itself counted.
+    runtime itself counted. The first row also gets the run's values (the last by name), processes and control group.
     """
-    first: dict[tuple[object, ...], dict[str, Any]] = {}
-    of_phase: dict[tuple[object, ...], dict[str, Any]] = {}
-    for row in rows:
-        which = tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat"))
-        first.setdefault(which, row)
-        of_phase[(*which, row.get("phase"))] = row
-    for run in runs:
-        which = (run.job.model.name, run.job.heading, run.job.threads, run.machine.name, run.job.repeat)
-        for mark in run.marks:
-            if mark.units:
-                of_phase.get((*which, mark.phase), {})["units"] = dict(mark.units)
-            if mark.device_peak_bytes:
-                kinds = [{name: figure for name, figure in asdict(kind).items() if figure is not None} for kind in mark.devices]
-                of_phase.get((*which, mark.phase), {})["devices"] = kinds
-            if counts := devices.own_counts(run, mark.phase):
-                of_phase.get((*which, mark.phase), {})["device_counts"] = dict(counts)
-        row = first.get(which, {})
-        if run.values:
-            row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
-        if run.processes:
-            row["processes"] = [
-                {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
-            ]
-        if run.charged is not None and run.charged.group is not None:
-            row["charged"] = {name: figure for name, figure in asdict(run.charged).items() if figure is not None}
-    return rows
+    found: dict[str, Any] = {}
+    if place < len(run.marks):
+        mark = run.marks[place]
+        found["units"] = dict(mark.units)
+        found["devices"] = [_known(kind) for kind in mark.devices] if mark.device_peak_bytes else []
+        found["device_counts"] = dict(devices.own_counts(run, mark.phase))
+    if not place:
+        found["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
+        found["processes"] = [_known(process) for process in run.processes]
+        found["charged"] = _known(charged) if (charged := looked_at(run)) is not None else {}
+    return {name: figures for name, figures in found.items() if figures}
+
+
+def _known(record: Process | DeviceKind | Charged) -> dict[str, Any]:
+    return {name: figure for name, figure in asdict(record).items() if figure is not None}
 
 
 def _values(groups: Groups, unit: str | None) -> list[TextTable]:
     """The last value that a run reported under each name; the median over the repeats. A word where a repeat's last was no finite number."""
-    medians: dict[Key, dict[str, float]] = {}
-    notes: dict[Key, dict[str, str]] = {}
-    for key, group in groups.items():
-        lasts = [{value.name: value for value in run.values} for run in group]
-        notes[key] = {name: value.note or "not a number" for last in lasts for name, value in last.items() if value.value is None}
-        numbers: dict[str, list[float]] = {}
-        for value in (value for last in lasts for value in last.values()):
-            if value.value is not None:
-                numbers.setdefault(value.name, []).append(value.value)
-        medians[key] = {name: statistics.median(values) for name, values in numbers.items() if name not in notes[key]}
-    reported = list(dict.fromkeys(name for key in groups for name in (*medians[key], *notes[key])))
-    if not reported:
+    lasts = {key: [{value.name: value for value in run.values} for run in group] for key, group in groups.items()}
+    shown = {
+        name: {key: _value([last[name] for last in each if name in last]) for key, each in lasts.items()}
+        for name in dict.fromkeys(name for each in lasts.values() for last in each for name in last)
+    }
+    if not shown:
         return []
-    sizes = [value for values in medians.values() for name, value in values.items() if name.endswith("_bytes")]
-    size = grid.choose_unit(BYTES, sizes, unit)
-    columns = {name: shown_value(name, [values[name] for values in medians.values() if name in values], size) for name in reported}
+    numbers = {name: [value for value in values.values() if isinstance(value, float)] for name, values in shown.items()}
+    size = grid.choose_unit(BYTES, [value for name, values in numbers.items() if name.endswith("_bytes") for value in values], unit)
+    columns = {name: titled(name, numbers[name], size) for name in shown}
     names = label_names(groups)
-    rows = []
-    for key, values in medians.items():
-        cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in reported}
-        rows.append((*labels(key, names), *(cells[name] for name in reported)))
-    header = (*names, *(columns[name][0] for name in reported))
-    return [TextTable("Reported by the program itself, last", header, tuple(rows), len(names))]
+    rows = tuple(
+        (*labels(key, names), *(value if isinstance(value := shown[name][key], str) else columns[name][1].cell(value) for name in shown))
+        for key in groups
+    )
+    header = (*names, *(title for title, _ in columns.values()))
+    return [TextTable("Reported by the program itself, last", header, rows, len(names))]
+
+
+def _value(reported: Sequence[Value]) -> float | str | None:
+    """The median over repeats; a word where one is no finite number."""
+    words = [value.note or "not a number" for value in reported if value.value is None]
+    numbers = [value.value for value in reported if value.value is not None]
+    return words[-1] if words else float(statistics.median(numbers)) if numbers else None
 
 
 def _processes(groups: Groups, unit: str | None) -> list[TextTable]:
@@ -103,8 +94,8 @@ def _processes(groups: Groups, unit: str | None) -> list[TextTable]:
                 (
                     *labels(key, names),
                     name,
-                    grid.number(max(process.rss_peak_bytes for process in namesakes) / size.size),
-                    grid.number(max(shares) / size.size) if shares else "-",
+                    size.cell(max(process.rss_peak_bytes for process in namesakes)),
+                    size.cell(max(shares)) if shares else "-",
                     f"{seen_s:.2f}",
                 )
             )

@@ -28,27 +28,27 @@ _FIGURES = {
 def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
     """A row for each run that looked at a control group; none without one."""
     names = label_names(groups)
-    looked_at = [
-        (key, run.charged, mark) for key, runs in groups.items() for run in runs for mark in run.marks if _is_looked_at(run.charged)
+    found = [
+        (key, charged, [getattr(mark, name) for name in _FIGURES.values()])
+        for key, runs in groups.items()
+        for run in runs
+        if (charged := looked_at(run)) is not None
+        for mark in run.marks
     ]
-    sizes = {id(mark): [getattr(mark, name) for name in _FIGURES.values()] for _, _, mark in looked_at}
-    size = grid.choose_unit(BYTES, [value for values in sizes.values() for value in values if value is not None], unit)
+    size = grid.choose_unit(BYTES, [value for _, _, sizes in found for value in sizes if value is not None], unit)
     rows = []
-    for key, charged, mark in looked_at:
-        assert charged is not None
-        figures = [*sizes[id(mark)], charged.peak_bytes, charged.limit_bytes]
-        cells = ["-" if value is None else grid.number(value / size.size) for value in figures]
-        if charged.limit_bytes is None:
-            cells[-1] = "none"
-        rows.append((*labels(key, names), *cells, "-" if charged.oom_kills is None else f"{charged.oom_kills}"))
+    for key, charged, sizes in found:
+        limit = "none" if charged.limit_bytes is None else size.cell(charged.limit_bytes)
+        kills = "-" if charged.oom_kills is None else f"{charged.oom_kills}"
+        rows.append((*labels(key, names), *map(size.cell, sizes), size.cell(charged.peak_bytes), limit, kills))
     header = (*names, *_FIGURES, "all charges", "limit", "OOM kills")
     return [TextTable(size.caption("Control group, the most of each"), header, tuple(rows), len(names))] if rows else []
 
 
 def sentences(run: Run) -> list[str]:
     """How near the peak of the run's control group came to its limit, and what was killed there; none without a group that was looked at."""
-    charged = run.charged
-    if charged is None or not _is_looked_at(charged):
+    charged = looked_at(run)
+    if charged is None:
         return []
     said = [_limit(charged, run.machine.memory_bytes)]
     if charged.oom_kills:
@@ -69,5 +69,6 @@ def _limit(charged: Charged, machine_bytes: int) -> str:
     return f"a peak of {format_bytes(charged.limit_peak_bytes)}, {share:.0%} of the limit of {limit} on {whose}"
 
 
-def _is_looked_at(charged: Charged | None) -> bool:
-    return charged is not None and charged.group is not None
+def looked_at(run: Run) -> Charged | None:
+    """The charges of a group that memprof did not make, None without one."""
+    return run.charged if run.charged is not None and run.charged.group is not None else None

@@ -9,11 +9,12 @@ from memprof.base.units import format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, DeviceKind, Run
+from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, Run
 
 from ..rows import BASELINE, label_names, labels
 from . import grid
-from .grid import TextTable, Unit
+from .control_group import looked_at
+from .grid import TextTable
 
 TITLE = "Device memory"
 # What a runtime counts itself of its memory on a device, by the names that its runner gives (runners/runtimes/torch.py).
@@ -29,7 +30,8 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     runs = [run for group in groups.values() for run in group]
     if not had_any(runs):
         return []
-    phases = [phase for phase in summary.phases(runs) if any(_kinds(run, phase) or own_counts(run, phase) for run in runs)]
+    having = {mark.phase for run in runs for mark in run.marks if mark.devices or own_counts(run, mark.phase)}
+    phases = [phase for phase in summary.phases(runs) if phase in having]
     kinds = [
         *dict.fromkeys(kind.kind for run in runs for mark in run.marks for kind in mark.devices if kind.kind != PAGE_TABLES),
         PAGE_TABLES,
@@ -41,11 +43,11 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     names = label_names(groups)
     header = (*names, "kind", *(BASELINE if phase == STARTUP else phase for phase in phases))
     made = []
-    for title, of in (("peak", _peak), ("at the end", _end)):
+    for title, moment in (("peak", "peak"), ("at the end", "end")):
         rows = [
-            (*labels(key, names), kind, *(_cell([of(run, phase, kind) for run in group], size) for phase in phases))
+            (*labels(key, names), kind, *(size.median([_figure(run, phase, kind, moment) for run in group]) for phase in phases))
             for key, group in groups.items()
-            for kind in (*kinds, *(own if of is _peak else ()))
+            for kind in (*kinds, *(own if moment == "peak" else ()))
         ]
         made.append(TextTable(size.caption(f"{TITLE} by kind, {title}"), header, tuple(rows), len(names) + 1))
     return made
@@ -66,7 +68,7 @@ def limits(group: Sequence[Run]) -> list[str]:
     """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
     names = ("rss_peak_bytes", "rss_swap_peak_bytes", metrics.CHARGED_PEAK, "device_peak_bytes")
     rss, with_swap, charged, device = (_middle(group, name) for name in names)
-    if rss is None or any(run.charged is not None and run.charged.group is not None for run in group):
+    if rss is None or any(looked_at(run) is not None for run in group):
         return []  # of a group that was looked at, control_group.py has more
     if charged is not None and abs(charged - rss) > _APART * rss:
         parts = [f"RSS peak {format_bytes(rss)}"]
@@ -88,7 +90,7 @@ def limits(group: Sequence[Run]) -> list[str]:
 
 
 def _middle(group: Sequence[Run], name: str) -> float | None:
-    values = [value for run in group if (value := metrics.value(run, PEAK, metrics.METRICS[name])) is not None]
+    values = metrics.values(group, PEAK, metrics.METRICS[name])
     return statistics.median(values) if values else None
 
 
@@ -106,24 +108,12 @@ def own_counts(run: Run, phase: str) -> Mapping[str, float]:
     return counts
 
 
-def _kinds(run: Run, phase: str) -> Mapping[str, DeviceKind]:
-    mark = run.mark(phase)
-    return {kind.kind: kind for kind in mark.devices} if mark is not None else {}
-
-
-def _peak(run: Run, phase: str, kind: str) -> float | None:
+def _figure(run: Run, phase: str, kind: str, moment: str) -> float | None:
+    """The bytes of a kind in a phase. moment: `peak`, which a runtime's own counts have too, or `end`."""
     name = next((name for name, own in _COUNTS.items() if own == kind), None)
     if name is not None:
         return own_counts(run, phase).get(name)
-    mark, found = run.mark(phase), _kinds(run, phase).get(kind)
-    return found.peak_bytes if found is not None else 0 if mark is not None and mark.device_peak_bytes is not None else None
-
-
-def _end(run: Run, phase: str, kind: str) -> int | None:
-    mark, found = run.mark(phase), _kinds(run, phase).get(kind)
-    return found.end_bytes if found is not None else 0 if mark is not None and mark.device_end_bytes is not None else None
-
-
-def _cell(values: Sequence[float | None], size: Unit) -> str:
-    scaled = [value / size.size for value in values if value is not None]
-    return grid.spread(statistics.median(scaled), scaled) if scaled else "-"
+    mark = run.mark(phase)
+    if mark is None or getattr(mark, f"device_{moment}_bytes") is None:
+        return None
+    return next((getattr(found, f"{moment}_bytes") for found in mark.devices if found.kind == kind), 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes, format_duration
 from memprof.explain import records
@@ -33,9 +35,9 @@ from memprof.records.types import EXECUTE, PEAK
 
 from .. import soundness
 from ..fills import Fill
-from ..shapes import shaped
+from ..ran import shaped
 from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, number
-from .headline import in_program, time_words
+from .headline import in_program, measured, time_words
 
 _BAR = 46
 _MOST_TENSORS = 12
@@ -81,10 +83,8 @@ def title(explanation: Explanation) -> str:
 
 def origin(explanation: Explanation) -> str:
     """With what and where it was measured, for a report that is pasted."""
-    told = ((explanation.runtime, explanation.runtime_version), ("Python", explanation.python_version))
-    versions = ", ".join(f"{name} {version}" for name, version in told if version)
-    words = f" ({explanation.machine_words})" if explanation.machine_words else ""
-    return f"Measured {f'with {versions}; ' if versions else ''}on {explanation.machine}{words}."
+    runtime = (explanation.runtime, explanation.runtime_version)
+    return measured([runtime], [explanation.python_version], [(explanation.machine, explanation.machine_words)])
 
 
 def warned(explanation: Explanation) -> list[str]:
@@ -123,9 +123,10 @@ def headline(finding: Finding) -> str:
     return f"{finding.title}: {format_bytes(finding.bytes)} {where(finding.phase)}"
 
 
-def settings(proposal: Advice) -> str:
+def settings(of: Mapping[str, str]) -> str:
+    """Settings of a proposal, as the command line has them."""
     words = {"threads": "--threads {}", records.RUNTIME: "-r {}"}
-    return " ".join(words.get(name, f"--set {name}={{}}").format(value) for name, value in written(proposal.settings).items())
+    return " ".join(words.get(name, f"--set {name}={{}}").format(value) for name, value in written(of).items())
 
 
 def verdict(proposal: Advice, finding: Finding) -> list[str]:
@@ -160,7 +161,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
 def ranked(explanation: Explanation) -> list[str]:
     """The measured proposals, the best first, a line each; that none was measured where there are some."""
     if explanation.ranked:
-        return [f"{settings(proposal)}: {_effect(proposal)}" for proposal in explanation.ranked]
+        return [f"{settings(proposal.settings)}: {_effect(proposal)}" for proposal in explanation.ranked]
     proposed = any(proposal.settings for finding in explanation.findings for proposal in finding.proposals)
     return [NOT_MEASURED] if proposed else []
 
@@ -228,10 +229,8 @@ def notes(explanation: Explanation) -> list[str]:
         notes.append(
             "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
         )
-    if (
-        len({proposal.verified.iteration_ns[:1] for proposal in explanation.ranked if proposal.verified and proposal.verified.iteration_ns})
-        > 1
-    ):
+    measured_again = [proposal.verified for proposal in explanation.ranked if proposal.verified is not None]
+    if len({done.iteration_ns[0] for done in measured_again if done.iteration_ns}) > 1:
         notes.append(
             "latencies compare within a line: the settings as they are were measured again beside the pairs, in a session of their own"
         )
@@ -243,34 +242,29 @@ def notes(explanation: Explanation) -> list[str]:
 
 def waterfall(explanation: Explanation) -> TextTable:
     """The slices of each look, and what lies beside them."""
-    largest = max(phase.rss_bytes for phase in explanation.phases)
+    phases = explanation.phases
+    largest = max(phase.rss_bytes for phase in phases)
     unit = choose_unit(BYTES, [largest])
-    names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
-    rows = [(name, *(_cell(phase.size(name), unit.size, largest) for phase in explanation.phases)) for name in names]
-    rows.append(("RSS", *(number(phase.rss_bytes / unit.size) for phase in explanation.phases)))
-    if any(phase.device_bytes for phase in explanation.phases):
-        rows.append((DEVICE, *(_cell(phase.device_bytes, unit.size, largest) for phase in explanation.phases)))
-    rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in explanation.phases)))
+
+    def row(name: str, sizes: Iterable[float | None]) -> tuple[str, ...]:
+        return name, *("-" if size is None else _cell(size, unit.size, largest) for size in sizes)
+
+    names = [name for name in SLICES if any(phase.size(name) for phase in phases) or name == REST]
+    rows = [row(name, (phase.size(name) for phase in phases)) for name in names]
+    rows.append(("RSS", *(unit.cell(phase.rss_bytes) for phase in phases)))
+    if any(phase.device_bytes for phase in phases):
+        rows.append(row(DEVICE, (phase.device_bytes for phase in phases)))
+    rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in phases)))
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
-    rows.append(
-        (
-            "its peak above its end",
-            *("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in explanation.phases),
-        )
-    )
-    if any(phase.beyond_one_bytes is not None for phase in explanation.phases):
-        beyond = (
-            ("-" if phase.beyond_one_bytes is None else _cell(phase.beyond_one_bytes, unit.size, largest)) for phase in explanation.phases
-        )
-        rows.append(("weights beyond one copy", *beyond))
-        rows.append(("of these in files' clean pages", *(_cell(phase.droppable_bytes, unit.size, largest) for phase in explanation.phases)))
-        if any(phase.unplaced_bytes for phase in explanation.phases):
-            unplaced = (
-                "-" if phase.unplaced_bytes is None else _cell(phase.unplaced_bytes, unit.size, largest) for phase in explanation.phases
-            )
-            rows.append(("weights of which no copy was found", *unplaced))
-    heads = tuple(short(phase.name) for phase in explanation.phases)
-    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(tuple(row) for row in rows))
+    above = ("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in phases)
+    rows.append(("its peak above its end", *above))
+    if any(phase.beyond_one_bytes is not None for phase in phases):
+        rows.append(row("weights beyond one copy", (phase.beyond_one_bytes for phase in phases)))
+        rows.append(row("of these in files' clean pages", (phase.droppable_bytes for phase in phases)))
+        if any(phase.unplaced_bytes for phase in phases):
+            rows.append(row("weights of which no copy was found", (phase.unplaced_bytes for phase in phases)))
+    heads = (short(phase.name) for phase in phases)
+    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(rows))
 
 
 def short(name: str) -> str:
@@ -364,19 +358,24 @@ def _markdown(explanation: Explanation) -> str:
         lines += [f"{ranking(explanation)}:", "", *(f"{place}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
     else:
         lines += [f"{say(text)}\n" for text in ranked(explanation)]
-    if not explanation.findings:
-        lines += [nothing(explanation), ""]
-    for place, finding in enumerate(explanation.findings, 1):
-        lines.append(f"{place}. **{say(finding.title)}**: {format_bytes(finding.bytes)} {say(where(finding.phase))}")
-        lines += [f"   - {say(text)}" for text in finding.evidence]
-        for proposal in finding.proposals:
-            knob = f"`{settings(proposal)}`: " if proposal.settings else ""
-            lines.append(f"   - to do: {knob}{say(proposal.text)}")
-            lines += [f"     - {say(text)}" for text in verdict(proposal, finding)]
+    lines += found(explanation)
     parts = ["\n".join(lines).rstrip(), markdown(Section("", tuple(tables(explanation)), tuple(notes(explanation))))]
     parts.append("How each slice was found:\n\n" + "\n".join(f"- {say(text)}" for text in hows(explanation)))
     parts += [_in_program(explanation, True), say(origin(explanation))]
     return "\n\n".join(filter(None, parts))
+
+
+def found(explanation: Explanation) -> list[str]:
+    """The lines of the findings in Markdown, with their evidence and proposals."""
+    lines = [] if explanation.findings else [nothing(explanation)]
+    for place, finding in enumerate(explanation.findings, 1):
+        lines.append(f"{place}. **{escaped(finding.title)}**: {format_bytes(finding.bytes)} {escaped(where(finding.phase))}")
+        lines += [f"   - {escaped(text)}" for text in finding.evidence]
+        for proposal in finding.proposals:
+            knob = f"`{settings(proposal.settings)}`: " if proposal.settings else ""
+            lines.append(f"   - to do: {knob}{escaped(proposal.text)}")
+            lines += [f"     - {escaped(text)}" for text in verdict(proposal, finding)]
+    return lines
 
 
 def _text(explanation: Explanation) -> str:
@@ -391,7 +390,7 @@ def _text(explanation: Explanation) -> str:
         lines += ["", f"{place}. {say(headline(finding))}"]
         lines += [f"     {say(text)}" for text in finding.evidence]
         for proposal in finding.proposals:
-            lines.append(f"   > {say(settings(proposal)) + ': ' if proposal.settings else ''}{say(proposal.text)}")
+            lines.append(f"   > {say(settings(proposal.settings)) + ': ' if proposal.settings else ''}{say(proposal.text)}")
             lines += [f"       {say(text)}" for text in verdict(proposal, finding)]
     if explanation.phases:
         lines += ["", *_bars(explanation)]
@@ -408,7 +407,7 @@ def _in_program(explanation: Explanation, code: bool) -> str:
         return ""
     first = best is explanation.ranked[0]
     measured = "Measured" if first else "Measured, the best of those that cost little time"
-    return f"{in_program(settings(best), best.calls, code)} {measured}: {_effect(best)}."
+    return f"{in_program(settings(best.settings), best.calls, code)} {measured}: {_effect(best)}."
 
 
 def _bars(explanation: Explanation) -> list[str]:

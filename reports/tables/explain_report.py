@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
-from memprof.explain.records import Explanation, Finding
+from memprof.explain.records import Explanation
 from memprof.records.settings import in_a_line
 from memprof.records.types import PEAK
 
@@ -40,23 +40,10 @@ def _title(explanation: Explanation) -> str:
 
 def _found(explanation: Explanation) -> str:
     parts = [grid.escaped(text) for text in explain.warned(explanation)]
-    if explanation.findings:
-        parts.append("\n".join(line for place, finding in enumerate(explanation.findings, 1) for line in _lines(place, finding)))
-    else:
-        parts.append(explain.nothing(explanation))
+    parts.append("\n".join(explain.found(explanation)))
     parts += [grid.escaped(text) for text in explain.ranked(explanation) if not explanation.ranked]
     table = grid.Section("", (explain.waterfall(explanation),), tuple(explain.notes(explanation)))
     return "\n\n".join([*parts, grid.markdown(table)])
-
-
-def _lines(place: int, finding: Finding) -> list[str]:
-    lines = [f"{place}. **{grid.escaped(finding.title)}**: {format_bytes(finding.bytes)} {explain.where(finding.phase)}"]
-    lines += [f"   - {grid.escaped(text)}" for text in finding.evidence]
-    for proposal in finding.proposals:
-        measured = explain.verdict(proposal, finding)
-        knob = f"`{explain.settings(proposal)}`: " if proposal.settings else ""
-        lines.append(f"   - {knob}{grid.escaped(proposal.text)}" + "".join(f"; {grid.escaped(text)}" for text in measured))
-    return lines
 
 
 def _versions(explanation: Explanation) -> list[tuple[str, str]]:

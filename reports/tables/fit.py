@@ -9,7 +9,7 @@ from memprof.base.units import counted, format_bytes
 from memprof.fit.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
-from ..shapes import shaped
+from ..ran import shaped
 from . import grid, resources
 from .grid import Say, Section, TextTable, Unit
 
@@ -26,15 +26,15 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
 def section(fitted: Fitted, unit: str | None = None) -> Section:
     """Two tables: the parts of the job, and the curve if there is one."""
     size = _unit(fitted, unit)
-    rows: list[tuple[str, ...]] = [
-        (part.name, _shown(part.least_bytes, size), _shown(part.rss_peak_bytes, size), _shown(part.touched_bytes, size))
-        for part in fitted.parts
-    ]
     limit = "least limit" if fitted.within_bytes is None else "limit that works"
-    header: tuple[str, ...] = ("part", limit, "RSS peak, no limit", "touched pages")
-    if not _touched(fitted):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    parts = TextTable(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), header, tuple(rows))
+    columns = [
+        ("part", [part.name for part in fitted.parts]),
+        (limit, [size.cell(part.least_bytes) for part in fitted.parts]),
+        ("RSS peak, no limit", [size.cell(part.rss_peak_bytes) for part in fitted.parts]),
+    ]
+    if _touched(fitted):
+        columns.append(("touched pages", [size.cell(part.touched_bytes) for part in fitted.parts]))
+    parts = grid.of_columns(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), columns)
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
 
 
@@ -47,26 +47,24 @@ def _unit(fitted: Fitted, unit: str | None) -> Unit:
 def _curve(fitted: Fitted, size: Unit) -> TextTable:
     time = grid.choose_unit(NS, [point.time_ns for point in fitted.curve if point.time_ns])
     no_limit_ns = fitted.curve[-1].time_ns
-    counted_again = any(point.refaults is not None for point in fitted.curve)
     timed = "iteration" if grid.runtime(fitted.runtime) else "duration"
-    header = [f"limit ({size.name})", "runs", f"{timed} ({time.name})", "of no limit", "minor faults", "major faults"]
-    header += ["refaults"] if counted_again else []
-    rows = [
-        [
-            "none" if point.limit_bytes is None else _shown(point.limit_bytes, size),
-            str(point.runs),
-            _shown(point.time_ns, time),
-            f"{point.time_ns / no_limit_ns:.2f}x{_noise(point, fitted.curve[-1])}" if point.time_ns and no_limit_ns else "-",
-            _shown(point.minor_faults),
-            _shown(point.major_faults),
-            *([_shown(point.refaults)] if counted_again else []),
-        ]
-        for point in fitted.curve
+    curve = fitted.curve
+    columns = [
+        (f"limit ({size.name})", ["none" if point.limit_bytes is None else size.cell(point.limit_bytes) for point in curve]),
+        ("runs", [str(point.runs) for point in curve]),
+        (f"{timed} ({time.name})", [time.cell(point.time_ns) for point in curve]),
+        (
+            "of no limit",
+            [f"{point.time_ns / no_limit_ns:.2f}x{_noise(point, curve[-1])}" if point.time_ns and no_limit_ns else "-" for point in curve],
+        ),
+        ("minor faults", [_count(point.minor_faults) for point in curve]),
+        ("major faults", [_count(point.major_faults) for point in curve]),
     ]
-    if any(point.ended for point in fitted.curve):
-        header.append("failures")
-        rows = [[*row, point.ended or "none"] for row, point in zip(rows, fitted.curve, strict=True)]
-    return TextTable("Under a limit over the whole run", tuple(header), tuple(map(tuple, rows)))
+    if any(point.refaults is not None for point in curve):
+        columns.append(("refaults", [_count(point.refaults) for point in curve]))
+    if any(point.ended for point in curve):
+        columns.append(("failures", [point.ended or "none" for point in curve]))
+    return grid.of_columns("Under a limit over the whole run", columns)
 
 
 def _noise(point: LimitPoint, plain: LimitPoint) -> str:
@@ -80,19 +78,14 @@ def _noise(point: LimitPoint, plain: LimitPoint) -> str:
     return " (noise)" if overlap or not reclaimed else ""
 
 
-def _shown(value: float | None, unit: Unit | None = None) -> str:
-    return "-" if value is None else grid.number(value / unit.size) if unit is not None else f"{value:.0f}"
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
 
 
 def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     """The least limit in a sentence, after what it is of."""
-    size = _unit(fitted, unit)
-
-    def words(value: float) -> str:
-        return f"{_shown(value, size)} {size.name}"
-
-    threads = counted(fitted.threads, "thread") if fitted.threads else ""
-    job = ", ".join(say(text) for text in (fitted.model, grid.runtime(fitted.runtime), fitted.settings, threads) if text)
+    words = _unit(fitted, unit).amount
+    job = grid.subject(say, fitted.model, fitted.runtime, fitted.settings, fitted.threads)
     job += say(shaped(fitted.shapes, fitted.assumed))
     part = fitted.whole
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""

@@ -211,25 +211,19 @@ def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
 
 def render_update(updated: Updated, format: str = "markdown") -> str:
     """Which medians of a baseline an update changed."""
+    changed = [
+        (row, [side.median if side else None for side in sides]) for sides in updated.changed if (row := sides[1] or sides[0]) is not None
+    ]
     if format == "json":
         rows = [
-            {
-                **key_fields(row.key),
-                "phase": row.phase,
-                "metric": row.metric,
-                "before": before.median if before else None,
-                "after": after.median if after else None,
-            }
-            for before, after in updated.changed
-            if (row := after or before) is not None
+            {**key_fields(row.key), "phase": row.phase, "metric": row.metric, "before": before, "after": after}
+            for row, (before, after) in changed
         ]
         return json.dumps({"changed": rows}, indent=1)
     lines = []
-    for before, after in updated.changed:
-        row = after or before
-        if row is not None:
-            figures = " → ".join(amount(row.metric, side.median) if side else "-" for side in (before, after))
-            lines.append(f"- {grid.say_in(format)(place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
+    for row, medians in changed:
+        figures = " → ".join("-" if median is None else amount(row.metric, median) for median in medians)
+        lines.append(f"- {grid.say_in(format)(place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
     return "\n".join(lines) or "No median changed."
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html as escaping
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
-from memprof.base.units import BYTE_UNITS
+from memprof.base.units import BYTE_UNITS, counted
 from memprof.records.metrics import BYTES, NS
 from memprof.records.types import COMMAND
 
@@ -24,6 +25,9 @@ UNITS = {BYTES: {"sizes": BYTE_UNITS, "steps": BYTE_STEPS}, NS: {"sizes": TIME_S
 PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
 
 
+Say = Callable[[str], str]
+
+
 @dataclass(frozen=True)
 class TextTable:
     """A table as texts: the first `labels` columns name the row, the others hold numbers."""
@@ -32,6 +36,11 @@ class TextTable:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     labels: int = 1
+
+
+def of_columns(title: str, columns: Sequence[tuple[str, Sequence[str]]], labels: int = 1) -> TextTable:
+    """A table from its columns, each a head and its cells."""
+    return TextTable(title, tuple(head for head, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)), labels)
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,28 @@ class Unit:
         """A title with the unit behind it."""
         return f"{title} ({self.name})" if self.name else title
 
+    def cell(self, value: float | None) -> str:
+        """A value as a number of this unit, `-` for none."""
+        return "-" if value is None else number(value / self.size)
+
+    def amount(self, value: float) -> str:
+        """The same with the unit behind it: `137.2 MiB`."""
+        return f"{self.cell(value)} {self.name}"
+
+    def median(self, values: Sequence[float | None]) -> str:
+        """The median of those values that are known, as `spread` writes it; `-` if none is."""
+        known = [value / self.size for value in values if value is not None]
+        return spread(statistics.median(known), known) if known else "-"
+
 
 def runtime(name: str) -> str:
     """A runtime's name for people; of a program, which has none, nothing."""
     return "" if name == COMMAND else name
+
+
+def subject(say: Say, model: str, of: str, settings: str, threads: int | None) -> str:
+    """`net.onnx, onnxruntime, arena=off, 4 threads`: what an answer is of. of: the runtime."""
+    return ", ".join(say(text) for text in (model, runtime(of), settings, counted(threads, "thread") if threads else "") if text)
 
 
 def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -> Unit:
@@ -98,8 +125,6 @@ def percent(ratio: float) -> str:
 
 
 # -- Markdown, and the same as plain text
-
-Say = Callable[[str], str]
 
 
 def say_in(format: str) -> Say:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -145,7 +146,7 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
             if growth.word == "undecided":
                 slope = "-"
             row = (str(number), growth.word, f"{slope} {each_of(growth.unit)}" if slope != "-" else slope, f"{growth.warmup:,}")
-            rows.append((*fed, *row, f"{growth.tail:,}", grid.number(begin / size.size), grid.number(end / size.size)))
+            rows.append((*fed, *row, f"{growth.tail:,}", size.cell(begin), size.cell(end)))
     columns = ("process", "verdict", "rises by", "warm-up", "units after it", f"begin ({size.name})", f"end ({size.name})")
     header = ("inputs", *columns) if grown.kinds else columns
     table = TextTable("Resident and swapped memory of each process", header, tuple(rows), labels=2 + bool(grown.kinds))
@@ -154,7 +155,7 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
 
 def _rounded(value: float) -> float:
     """Whole bytes, upwards: a bound."""
-    return float(-int(-value // 1)) if value < 1024 else value
+    return math.ceil(value) if value < 1024 else value
 
 
 def _ordinal(number: int) -> str:

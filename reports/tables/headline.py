@@ -11,7 +11,7 @@ from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import amount
 from memprof.records.summary import Key, Row, first_highest
-from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Machine, Run
+from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Run
 from memprof.verdicts.baseline import BaselineEntry
 from memprof.verdicts.compare import Comparison, Difference, Verdict
 from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
@@ -58,10 +58,10 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     """The PEAKs of one model, which alone can be compared. names: of the rows, where the sentence has several."""
     if len(peaks) == 1:
         row = peaks[0]
-        return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."
+        return f"{place(row.key)}: PEAK is {size(row)}, {_circumstances(groups[row.key])}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
-    least, largest = (f"{_size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
+    least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
     ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
     times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
     return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}{times}."
@@ -98,19 +98,23 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     moved = [text for name, kind in _KINDS.items() if (text := _moved(sides, next(reversed(phases)), name, kind))]
     at_end = f"; at the end of {next(reversed(phases))} {' and '.join(moved)}" if moved else ""
     change = new.median - old.median
-    word = "more" if change > 0 else "less"
-    sizes = f"{format_bytes(abs(change))} {word} ({_size(old)} to {_size(new)})" if change else f"the same ({_size(new)})"
+    sizes = f"{_more('rss_peak_bytes', change)} ({size(old)} to {size(new)})" if change else f"the same ({size(new)})"
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
     return f"{what}: PEAK is {sizes}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
 
 
 def _moved(sides: Sequence[Sequence[Run]], phase: str, name: str, kind: str) -> str:
-    before, after = ([value for run in group if (value := metrics.value(run, phase, metrics.METRICS[name])) is not None] for group in sides)
+    before, after = (metrics.values(group, phase, metrics.METRICS[name]) for group in sides)
     if not before or not after:
         return ""
     change = statistics.median(after) - statistics.median(before)
-    return f"{kind} memory is {format_bytes(abs(change))} {'more' if change > 0 else 'less'}" if change else ""
+    return f"{kind} memory is {_more(name, change)}" if change else ""
+
+
+def _more(metric: str, change: float) -> str:
+    """`27.0 MiB more`."""
+    return f"{amount(metric, abs(change))} {'more' if change > 0 else 'less'}"
 
 
 def of_picture(runs: Sequence[Run]) -> str:
@@ -120,7 +124,7 @@ def of_picture(runs: Sequence[Run]) -> str:
         return ""
     if len(peaks) == 1:
         group = groups[peaks[0].key]
-        return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
+        return f"PEAK is {size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
     if len(models) == 1:
@@ -133,8 +137,8 @@ def of_picture(runs: Sequence[Run]) -> str:
 def _span(rows: Sequence[Row], names: Mapping[Key, str]) -> str:
     """The least and the largest PEAK of one model."""
     if len(rows) == 1:
-        return f"{_size(rows[0])} ({names[rows[0].key]})"
-    return " to ".join(f"{_size(row)} ({names[row.key]})" for row in (rows[0], rows[-1]))
+        return f"{size(rows[0])} ({names[rows[0].key]})"
+    return " to ".join(f"{size(row)} ({names[row.key]})" for row in (rows[0], rows[-1]))
 
 
 def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
@@ -144,7 +148,8 @@ def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
     return groups, sorted((row for row in summary.summarise(ended, ("rss_peak_bytes",)) if row.phase == PEAK), key=lambda row: row.median)
 
 
-def _size(row: Row) -> str:
+def size(row: Row) -> str:
+    """A PEAK as people read it, with the sign of one that is not exact."""
     return f"{'≥' if row.swapped else '' if row.exact else '~'}{format_bytes(row.median)}"  # as in the tables
 
 
@@ -161,8 +166,7 @@ def _stays(group: Sequence[Run]) -> str:
 def _above(group: Sequence[Run]) -> str:
     """How far PEAK lies above the baseline; empty where that is not known."""
     metric = metrics.METRICS["rss_peak_bytes"]
-    grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
-    above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
+    above = [size for run in group if (size := metrics.above_baseline(run, PEAK, metric)) is not None]
     if not above:
         return ""
     middle = statistics.median(above)
@@ -186,14 +190,14 @@ def of_comparison(comparison: Comparison) -> str:
     rank = {"noise": 0, "too few": 1}
     peak = max(peaks, key=lambda row: (rank.get(row.verdict, 2), abs(row.difference)))
     own = [row for row in comparison.differences if row.key == peak.key]
-    label = peak.key.label + (f", {peak.key.threads} threads" if peak.key.threads else "")
-    parts = [f"{label}: {_peak(peak)}"]
+    parts = [f"{place(peak.key)}: {_peak(peak)}"]
     highest = _highest(own, max((run.machine.peak_bound_bytes for run in comparison.measured), default=0))
     if highest is not None and peak.verdict != "noise":
         parts[0] += f", in {highest.phase}"
         kinds = [_kind(row) for row in own if row.phase == highest.phase and row.metric in _KINDS]
         parts += [f"at its end {' and '.join(kinds)}"] if kinds else []
-    parts += [f"{row.phase} {_time(row)}" for row in own if row.metric == "time_ns" and row.phase in _TIMED]
+    times = [row for row in own if row.metric == "time_ns" and row.phase in _TIMED]
+    parts += [f"{row.phase} takes {time_words(row.ratio or 1.0, row.verdict)}" for row in times]
     sentence = "; ".join(parts) + "."
     return sentence if len(peaks) == 1 else f"{sentence} {_rest(peaks)}"
 
@@ -201,32 +205,24 @@ def of_comparison(comparison: Comparison) -> str:
 def _peak(row: Difference) -> str:
     if row.verdict == "noise":
         return f"PEAK is the same within noise ({format_bytes(row.head.median)})"
-    word = "more" if row.difference > 0 else "less"
     sizes = f"{format_bytes(row.base.median)} to {format_bytes(row.head.median)}"
     few = ", with too few repeats to tell it from noise" if row.verdict == "too few" else ""
-    return f"PEAK is {format_bytes(abs(row.difference))} {word} ({sizes}{few})"
+    return f"PEAK is {_more(row.metric, row.difference)} ({sizes}{few})"
 
 
 def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
     """The phase that has the PEAK of the side that needs more."""
     phases = [row for row in rows if row.metric == "rss_peak_bytes" and row.phase != PEAK]
-    pairs = [(row, row.base, row.head) for row in phases]
-    known = [(row, base.median, head.median) for row, base, head in pairs if base is not None and head is not None]
-    heights = [(base, head) for _, base, head in known]
-    side = 0 if heights and max(base for base, _ in heights) > max(head for _, head in heights) else 1
-    highest = first_highest([int(pair[side]) for pair in heights], bound_bytes)
+    known = [(row, (row.base.median, row.head.median)) for row in phases if row.base is not None and row.head is not None]
+    most = [max((heights[side] for _, heights in known), default=0) for side in (0, 1)]
+    needier = 0 if most[0] > most[1] else 1
+    highest = first_highest([int(heights[needier]) for _, heights in known], bound_bytes)
     return None if highest is None else known[highest][0]
 
 
 def _kind(row: Difference) -> str:
-    name = f"{_KINDS[row.metric]} memory"
-    if row.verdict == "noise" or not row.difference:
-        return f"{name} is the same"
-    return f"{name} is {format_bytes(abs(row.difference))} {'more' if row.difference > 0 else 'less'}"
-
-
-def _time(row: Difference) -> str:
-    return f"takes {time_words(row.ratio or 1.0, row.verdict)}"
+    change = "the same" if row.verdict == "noise" or not row.difference else _more(row.metric, row.difference)
+    return f"{_KINDS[row.metric]} memory is {change}"
 
 
 def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
@@ -284,10 +280,9 @@ def _beside_budget(row: Judged, head: Row, budget: float) -> str:
 
 
 def _change(row: Judged, base: Row, head: Row) -> str:
-    difference = head.median - base.median
     sizes = f"{_median(base)} to {_median(head)}"
     doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
-    return f"{amount(row.metric, abs(difference))} {'more' if difference > 0 else 'less'} ({sizes}{doubt})"
+    return f"{_more(row.metric, head.median - base.median)} ({sizes}{doubt})"
 
 
 def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:
@@ -317,29 +312,30 @@ def origin(runs: Sequence[Run]) -> str:
     Several versions or machines stand one after another, each once.
     """
     told = [(run.job.runtime, run.about) for run in runs if run.about is not None]
-    return _measured(
+    return measured(
         [(runtime, about.runtime_version) for runtime, about in told],
         [about.python_version for _, about in told],
-        [run.machine for run in runs],
+        [(run.machine.name, run.machine.words) for run in runs if run.machine.words],
     )
 
 
 def origin_of_entries(entries: Sequence[BaselineEntry]) -> str:
     """The same for the sides of a gate."""
     told = [entry.settings for entry in entries]
-    return _measured(
+    return measured(
         [(settings.get("runtime", ""), settings.get("runtime version", "")) for settings in told],
         [settings.get("Python", "") for settings in told],
-        [entry.machine for entry in entries],
+        [(entry.machine.name, entry.machine.words) for entry in entries if entry.machine.words],
     )
 
 
-def _measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str | None], machines: Iterable[Machine]) -> str:
+def measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str | None], machines: Iterable[tuple[str, str]]) -> str:
+    """The same of these runtimes and versions, and of machines by name and in words."""
     versions = dict.fromkeys(f"{runtime} {version}" for runtime, version in runtimes if runtime and version)
     versions.update(dict.fromkeys(f"Python {version}" for version in pythons if version))
-    described = {machine.name: machine.words for machine in machines if machine.words}
+    described = dict(machines)
     if len(described) == 1:
-        where = [f"on {name} ({words})" for name, words in described.items()]
+        where = [f"on {name}{f' ({words})' if words else ''}" for name, words in described.items()]
     else:  # notes of the table describe each
         where = [f"on {' and '.join(described)}"] if described else []
     parts = [*([f"with {', '.join(versions)}"] if versions else []), *where]

@@ -8,15 +8,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof.base.units import counted
+from memprof.base.units import counted, listed
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 from memprof.records.types import PEAK
+from memprof.verdicts.steps import LevelStep
 from memprof.versions.history_file import Checked, History, Hit, MetricLine, SharedStep
 
 from ..rows import key_fields, part
 from . import grid
-from .grid import Section, TextTable
+from .grid import Section, Unit
 
 _MOST_NAMED = 4
 
@@ -66,12 +67,9 @@ def sentence(change: SharedStep, history: History) -> str:
     ends = [amount(line.metric, value) for value in sorted((abs(step.low), abs(step.high)))]
     interval = f" ({ends[0]} to {ends[1]})" if step.low * step.high > 0 and ends[0] != ends[1] else ""
     place = f"in {line.phase}" if line.phase == change.phase or line.phase != PEAK else f"in {line.phase}, first in {change.phase}"
-    named = "; ".join(change.variants[:_MOST_NAMED])
-    more = f" and {len(change.variants) - _MOST_NAMED} more" if len(change.variants) > _MOST_NAMED else ""
+    variants = listed(change.variants, _MOST_NAMED, "; ")
     rows = f" ({counted(len(change.hits), 'row')})" if len(change.hits) > 1 else ""
-    text = (
-        f"{where}{f' ({subject})' if subject else ''}: {metrics.METRICS[line.metric].title} {size}{interval} {place}; {named}{more}{rows}"
-    )
+    text = f"{where}{f' ({subject})' if subject else ''}: {metrics.METRICS[line.metric].title} {size}{interval} {place}; {variants}{rows}"
     if step.undoes:
         text += "; it undoes the step before"
     if head.until is not None:
@@ -88,15 +86,15 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
     shown = [line for line in lines if line.places[-1] >= first]
     values = [dict(zip(line.places, map(statistics.median, line.samples), strict=True)) for line in shown]
     unit = grid.choose_unit(metrics.METRICS[metric].unit, [value for column in values for value in column.values()])
-    steps = [{line.places[step.at]: step for step in line.steps} for line in shown]
-    rows = []
-    for place in range(first, len(history.commits)):
-        commit = history.commits[place]
-        cells = [_cell(column.get(place), marks.get(place), unit.size) for column, marks in zip(values, steps, strict=True)]
-        rows.append((commit.short, time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)), *cells))
-    title = f"{metrics.METRICS[metric].title}, {phase}" + (f" ({unit.name})" if unit.name else "")
-    header = ("commit", "date", *labels(shown))
-    return Section("", (TextTable(title, header, tuple(rows), 2),), ())
+    commits = history.commits[first:]
+    columns = [
+        ("commit", [commit.short for commit in commits]),
+        ("date", [time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)) for commit in commits]),
+    ]
+    for name, line, medians in zip(labels(shown), shown, values, strict=True):
+        steps = {line.places[step.at]: step for step in line.steps}
+        columns.append((name, [_cell(medians.get(place), steps.get(place), unit) for place in range(first, len(history.commits))]))
+    return Section("", (grid.of_columns(unit.caption(f"{metrics.METRICS[metric].title}, {phase}"), columns, 2),), ())
 
 
 def labels(lines: Sequence[MetricLine]) -> list[str]:
@@ -112,14 +110,14 @@ def _part(line: MetricLine, name: str) -> str:
     return part(line.key, name)
 
 
-def _cell(value: float | None, step: Any, size: float) -> str:
-    if value is None:
-        return "-"
-    text = grid.number(value / size)
-    if step is None:
-        return text
+def _cell(value: float | None, step: LevelStep | None, unit: Unit) -> str:
+    return unit.cell(value) if step is None else f"{arrow(step)} {unit.cell(value)}"
+
+
+def arrow(step: LevelStep) -> str:
+    """A step in a few letters: `▲ +5.0%`."""
     share = f" {step.share:+.1%}" if step.share is not None else ""
-    return f"{'▲' if step.size > 0 else '▼'}{share} {text}"
+    return f"{'▲' if step.size > 0 else '▼'}{share}"
 
 
 # -- JSON

@@ -7,41 +7,35 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from memprof.base.units import BYTE_UNITS
 from memprof.records import metrics
 from memprof.records.metrics import METRICS
 from memprof.records.summary import Key
 from memprof.records.types import MODEL_LOAD, PREPARE, Run
 
-from .grid import TextTable
+from .grid import TextTable, Unit
 
 _MS = 1_000_000
-_MIB = 1 << 20
+ONERTS = Unit("MB", 1 << 20)
 
 
-def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above: bool, unit: str | None) -> TextTable:
-    """The table of these runs; unit: for memory, MB as above where None."""
-    rows = [(name(key), _memory(group, above, unit), _time(group, MODEL_LOAD), _time(group, PREPARE)) for key, group in groups.items()]
+def table(groups: Mapping[Key, Sequence[Run]], names: Mapping[Key, str], above: bool, unit: Unit) -> TextTable:
+    """The table of these runs; unit: for memory."""
+    rows = [(names[key], _memory(group, above, unit), _time(group, MODEL_LOAD), _time(group, PREPARE)) for key, group in groups.items()]
     return TextTable("", ("Runtime", "Memory", "Load time", "Prepare time"), tuple(rows))
 
 
-def notes(unit: str | None) -> tuple[str, ...]:
+def notes(unit: Unit) -> tuple[str, ...]:
     """The meaning of the cells, in this unit."""
     cells = "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds."
-    return (cells,) if unit else (cells, "MB means 1024 * 1024 bytes here, as in onert's tables.")
+    return (cells,) if unit is not ONERTS else (cells, "MB means 1024 * 1024 bytes here, as in onert's tables.")
 
 
-def _memory(group: Sequence[Run], above: bool, unit: str | None) -> str:
-    metric = METRICS["rss_peak_bytes"]
-    values = []
-    for run in group:
-        value, ground = metrics.value(run, MODEL_LOAD, metric), metrics.baseline(run, metric) if above else 0
-        if value is not None and ground is not None:
-            values.append(value - ground)
-    size = BYTE_UNITS[unit] if unit else _MIB
-    return f"{statistics.median(values) / size:.0f} {unit or 'MB'}" if values else "-"
+def _memory(group: Sequence[Run], above: bool, unit: Unit) -> str:
+    size_of = metrics.above_baseline if above else metrics.value
+    values = [value for run in group if (value := size_of(run, MODEL_LOAD, METRICS["rss_peak_bytes"])) is not None]
+    return f"{statistics.median(values) / unit.size:.0f} {unit.name}" if values else "-"
 
 
 def _time(group: Sequence[Run], phase: str) -> str:

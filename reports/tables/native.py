@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from memprof.records import metrics, summary
 from memprof.records.metrics import METRICS
 from memprof.records.summary import Key
-from memprof.records.types import RELEASE, STARTUP, Mark, Run
+from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
 _SUFFIX = "-native"
 _MIB = 1 << 20
@@ -40,14 +40,13 @@ def _sentence(python: Sequence[Run], native: Sequence[Run]) -> str | None:
     if not all(pair):
         return None
     names = [group[0].job.heading for group in pair]
-    grounds = [_median([_of(run, STARTUP, "rss_end_bytes") for run in group]) for group in pair]
-    peaks = [_median([_peak(run) for run in group]) for group in pair]
+    grounds = [metrics.values(group, STARTUP, METRICS["rss_end_bytes"]) for group in pair]
     last = [phase for phase in summary.phases(pair[0]) if phase in summary.phases(pair[1]) and phase != RELEASE][-1]
-    ends = [_median([_above(run, last, "rss_end_bytes") for run in group]) for group in pair]
-    if None in grounds or None in peaks or None in ends:
+    peaks, ends = _difference(pair, PEAK, "rss_peak_bytes"), _difference(pair, last, "rss_end_bytes")
+    if not all(grounds) or peaks is None or ends is None:
         return None
-    apart = {"at their peaks": peaks[1] - peaks[0], f"at the end of {last}": ends[1] - ends[0]}  # type: ignore[operator]
-    both = f"{names[0]} and {names[1]}, above their baselines of {_mib(grounds[0])} and {_mib(grounds[1])} MiB"
+    apart = {"at their peaks": peaks, f"at the end of {last}": ends}
+    both = f"{names[0]} and {names[1]}, above their baselines of {' and '.join(_mib(statistics.median(each)) for each in grounds)} MiB"
     if max(map(abs, apart.values())) <= _FEW:
         return f"{both}, agree within {_mib(max(map(abs, apart.values())))} MiB."
     differences = " and ".join(f"{difference / _MIB:+.1f} MiB {where}" for where, difference in apart.items())
@@ -58,17 +57,17 @@ def _sentence(python: Sequence[Run], native: Sequence[Run]) -> str | None:
 
 def _parts(pair: Sequence[Sequence[Run]], phase: str) -> list[tuple[str, float]]:
     """The parts of the difference at the end of a phase, in bytes, the largest first."""
-    sides = []
-    for group in pair:
-        figures = {}
-        for name, field in _FIELDS.items():
-            figures[name] = _median([_above(run, phase, field) for run in group])
-        anon = _median([_above(run, phase, "anon_end_bytes") for run in group])
-        if anon is not None and figures["heap in use"] is not None:
-            figures["other anonymous"] = anon - figures["heap in use"] - (figures["freed but kept by the allocator"] or 0)
-        sides.append(figures)
-    parts = [(name, other - value) for name, value in sides[0].items() if value is not None and (other := sides[1].get(name)) is not None]
-    return sorted(parts, key=lambda part: -abs(part[1]))
+    parts = {name: _difference(pair, phase, field) for name, field in _FIELDS.items()}
+    anon, in_use, kept = _difference(pair, phase, "anon_end_bytes"), parts["heap in use"], parts["freed but kept by the allocator"]
+    if anon is not None and in_use is not None:
+        parts["other anonymous"] = anon - in_use - (kept or 0)
+    return sorted(((name, size) for name, size in parts.items() if size is not None), key=lambda part: -abs(part[1]))
+
+
+def _difference(pair: Sequence[Sequence[Run]], phase: str, name: str) -> float | None:
+    """By how much more the second of a pair has of a metric, both above their baselines, in bytes; None where either does not tell."""
+    sides = [[size for run in group if (size := metrics.above_baseline(run, phase, METRICS[name])) is not None] for group in pair]
+    return statistics.median(sides[1]) - statistics.median(sides[0]) if all(sides) else None
 
 
 def _highest(pair: Sequence[Sequence[Run]]) -> str:
@@ -77,25 +76,5 @@ def _highest(pair: Sequence[Sequence[Run]]) -> str:
     return f"; their peaks are in {phases[0]} and in {phases[1]}" if phases[0] != phases[1] else ""
 
 
-def _peak(run: Run) -> float | None:
-    value, ground = metrics.value(run, "PEAK", METRICS["rss_peak_bytes"]), _of(run, STARTUP, "rss_end_bytes")
-    return value - ground if value is not None and ground is not None else None
-
-
-def _above(run: Run, phase: str, field: str) -> float | None:
-    value, ground = _of(run, phase, field), _of(run, STARTUP, field)
-    return value - ground if value is not None and ground is not None else None
-
-
-def _of(run: Run, phase: str, field: str) -> float | None:
-    mark: Mark | None = run.mark(phase)
-    return getattr(mark, field) if mark is not None else None
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _mib(count: float | None) -> str:
-    return f"{(count or 0) / _MIB:.1f}"
+def _mib(count: float) -> str:
+    return f"{count / _MIB:.1f}"

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from memprof.base.errors import UsageError
-from memprof.base.units import BYTE_UNITS, capitalised, counted
+from memprof.base.units import capitalised, counted, listed
 from memprof.plan.analysis import Analysis, Ordered, StepRow
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
@@ -36,13 +35,7 @@ _NAMES = {
 
 def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
     """The unit of a table: the wanted unit, bytes if all values are small, else the unit that suits the largest value. Raises UsageError."""
-    if wanted is None and max(values, default=0) < _PLAIN_BYTES:
-        return Unit("B", 1)
-    if wanted == "B":
-        return Unit("B", 1)
-    if wanted is not None and wanted not in BYTE_UNITS:
-        raise UsageError(f"{wanted!r} is not a unit: {', '.join(BYTE_UNITS)}")
-    return grid.choose_unit(metrics.BYTES, values, wanted)
+    return grid.choose_unit(metrics.BYTES, values, "B" if wanted is None and max(values, default=0) < _PLAIN_BYTES else wanted)
 
 
 def show(analysis: Analysis, steps: Sequence[StepRow] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
@@ -64,7 +57,7 @@ def order_name(order: Ordered) -> str:
 
 
 def exact(bytes: int, unit: Unit) -> str:
-    return f"{bytes:,}" if unit.size == 1 else grid.number(bytes / unit.size)
+    return f"{bytes:,}" if unit.size == 1 else unit.cell(bytes)
 
 
 def _columns(analysis: Analysis) -> list[Ordered]:
@@ -188,7 +181,7 @@ def _shortened(names: Iterable[str], most: int = LONGEST_NAME) -> dict[str, str]
 
 
 def _names(names: Sequence[str], most: int = 8, longest: int = LONGEST_NAME) -> str:
-    return ", ".join(shortened(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return listed([shortened(name, longest) for name in names], most)
 
 
 def _notes(analysis: Analysis) -> list[str]:

@@ -48,10 +48,10 @@ def _table(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[f
     lines = [
         (
             name,
-            grid.number(weights / unit.size),
-            least + grid.number(peak / unit.size),
-            grid.number((weights + peak) / unit.size),
-            *("-" if value is None else grid.number(value / unit.size) for value in values),
+            unit.cell(weights),
+            least + unit.cell(peak),
+            unit.cell(weights + peak),
+            *map(unit.cell, values),
         )
         for name, values in rows
     ]
@@ -85,10 +85,6 @@ def _phases(runs: Sequence[Run], among: Iterable[summary.Key]) -> tuple[list[tup
 
 def _above(run: Run) -> tuple[float | None, ...]:
     """RSS above the baseline after MODEL_LOAD, after PREPARE, and at the peak of WARMUP and EXECUTE."""
-    start = run.mark(STARTUP)
-    ground = start.rss_end_bytes if start else None
-    load, prepare = run.mark(MODEL_LOAD), run.mark(PREPARE)
-    peaks = [mark.height_bytes for phase in (WARMUP, EXECUTE) if (mark := run.mark(phase)) is not None]
-    ends = [mark.rss_end_bytes if mark else None for mark in (load, prepare)]
-    values = [*ends, max(peaks) if peaks else None]
-    return tuple(None if value is None or ground is None else value - ground for value in values)
+    ends = (metrics.above_baseline(run, phase, metrics.METRICS["rss_end_bytes"]) for phase in (MODEL_LOAD, PREPARE))
+    peaks = (metrics.above_baseline(run, phase, metrics.METRICS["rss_peak_bytes"]) for phase in (WARMUP, EXECUTE))
+    return *ends, max((peak for peak in peaks if peak is not None), default=None)

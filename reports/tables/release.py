@@ -45,8 +45,7 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
 
 def kept_bytes(run: Run, metric: str) -> float | None:
     """A figure at the end of RELEASE above that of the baseline, None if it could not be had."""
-    value, ground = metrics.value(run, RELEASE, METRICS[metric]), metrics.baseline(run, METRICS[metric])
-    return value - ground if value is not None and ground is not None else None
+    return metrics.above_baseline(run, RELEASE, METRICS[metric])
 
 
 def kept_modes(group: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
@@ -81,7 +80,5 @@ def _failed(run: Run) -> bool:
 
 
 def _cell(group: Sequence[Run], values: Sequence[float], unit: grid.Unit) -> str:
-    if not values:
-        return next((f"failed ({run.outcome.word})" for run in group if _failed(run)), "-")
-    scaled = [value / unit.size for value in values]
-    return grid.spread(statistics.median(scaled), scaled)
+    failed = next((f"failed ({run.outcome.word})" for run in group if _failed(run)), "-")
+    return unit.median(values) if values else failed

@@ -39,15 +39,14 @@ def show(
     if format == "json":
         return json.dumps({**_json(model, planned, runs, bandwidth, run_ns), "assumptions": list(assumptions)}, indent=1)
     measured = _measured(runs)
-    header = ["", f"planned, {planned.lookahead} ahead", "planned, all resident", *(f"{name}, RSS" for name in measured)]
-    lines: list[tuple[str, list[float | None]]] = [
-        ("MIN", [planned.min_bytes, None, *(values[0] for values in measured.values())]),
-        ("AVR", [planned.mean_bytes, None, *(values[1] for values in measured.values())]),
-        ("MAX", [planned.max_bytes, planned.all_bytes, *(values[2] for values in measured.values())]),
-    ]
-    size = unit_of([value for _, values in lines for value in values if value is not None], unit)
-    rows = [(label, *("-" if value is None else exact(round(value), size) for value in values)) for label, values in lines]
-    resident = TextTable(size.caption("Resident"), tuple(header), tuple(rows))
+    figures: dict[str, tuple[float | None, ...]] = {
+        f"planned, {planned.lookahead} ahead": (planned.min_bytes, planned.mean_bytes, planned.max_bytes),
+        "planned, all resident": (None, None, planned.all_bytes),
+        **{f"{name}, RSS": values for name, values in measured.items()},
+    }
+    size = unit_of([value for values in figures.values() for value in values if value is not None], unit)
+    columns = [(head, ["-" if value is None else exact(round(value), size) for value in values]) for head, values in figures.items()]
+    resident = grid.of_columns(size.caption("Resident"), [("", swap.ROWS), *columns])
     tables = (resident, _moved(planned, unit), *_times(planned, bandwidth, run_ns))
     notes = _notes(planned, measured, timed, run_ns) + [f"Assumed: {assumption}." for assumption in assumptions]
     return grid.laid_out(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)), grid.say_in(format))
@@ -75,11 +74,7 @@ def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) ->
         elif planned.speed is not None:
             lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", planned.speed / bandwidth * 1e9))
     unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
-    return (
-        [TextTable(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))]
-        if lines
-        else []
-    )
+    return [TextTable(unit.caption("Times"), ("", "time"), tuple((label, unit.cell(ns)) for label, ns in lines))] if lines else []
 
 
 def _rate(bytes: float) -> str:

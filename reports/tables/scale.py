@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from memprof.base.terminal_text import shortened
-from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
+from memprof.base.units import BYTE_UNITS, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.laws.terms import SizePoint
 from memprof.records.metrics import BYTES
@@ -46,8 +46,7 @@ def answers(scaled: Scaled, unit: str | None = None) -> list[TextTable]:
 
 def finding(scaled: Scaled, say: Say) -> str:
     """The law in a sentence, after what it is of."""
-    threads = counted(scaled.threads, "thread") if scaled.threads else ""
-    job = ", ".join(say(text) for text in (scaled.model, grid.runtime(scaled.runtime), scaled.settings, threads) if text)
+    job = grid.subject(say, scaled.model, scaled.runtime, scaled.settings, scaled.threads)
     law = scaled.law
     if scaled.undecided:
         return f"{job}: undecided: {say(scaled.undecided)}."
@@ -95,16 +94,12 @@ def sentence(law: Law) -> str:
 
 def per(amount: float) -> str:
     """A coefficient as people read it: three digits at least, also below a byte."""
-    size = abs(amount)
-    if size >= 1000:
-        shown = format_bytes(size)
-        for name in ("KiB", "MiB", "GiB"):
-            if shown.endswith(name):
-                value = size / BYTE_UNITS[name]
-                shown = f"{value:.2f} {name}" if value < 10 else f"{value:.1f} {name}"
-    else:
-        shown = f"{format_number(size, 3)} B"
-    return f"-{shown}" if amount < 0 else shown
+    size, sign = abs(amount), "-" if amount < 0 else ""
+    if size < 1000:
+        return f"{sign}{format_number(size, 3)} B"
+    unit = format_bytes(size).rpartition(" ")[2]
+    value = size / BYTE_UNITS[unit]
+    return f"{sign}{value:.{2 if value < 10 else 1}f} {unit}"
 
 
 def _interval(coefficient: Coefficient) -> str:
@@ -127,38 +122,32 @@ def _coefficients(scaled: Scaled) -> TextTable:
 
 
 def _points(scaled: Scaled, size: Unit) -> TextTable:
-    names = [named.name for named in scaled.laws]
-    labels = list(scaled.points[0].at)
     points = sorted(scaled.points, key=lambda point: tuple(point.at.values()))
     expected = scaled.predict([point.at for point in points])
-    header = [*labels, *names, *(["law"] if expected else []), *(["plan"] if scaled.planned else [])]
-    remarks = any(point.ended or point.held_out for point in scaled.points)
-    rows = []
-    for place, point in enumerate(points):
-        row = [str(point.at[label]) for label in labels]
-        row += [_sized(point, name, scaled.main, size) for name in names]
-        if expected:
-            row.append(grid.number(expected[place].bytes / size.size))
-        if scaled.planned:
-            row.append("-" if point.planned_bytes is None else grid.number(point.planned_bytes / size.size))
-        if remarks:
-            row.append(shortened(point.ended, _MOST_LETTERS) if point.ended else _held_out(point) if point.held_out else "")
-        rows.append(tuple(row))
+    labels = list(scaled.points[0].at)
+    columns = [(label, [str(point.at[label]) for point in points]) for label in labels]
+    columns += [(named.name, [_sized(point, named.name, scaled.main, size) for point in points]) for named in scaled.laws]
+    if expected:
+        columns.append(("law", [size.cell(prediction.bytes) for prediction in expected]))
+    if scaled.planned:
+        columns.append(("plan", [size.cell(point.planned_bytes) for point in points]))
+    if any(point.ended or point.held_out for point in points):
+        columns.append(("remark", [shortened(point.ended or "", _MOST_LETTERS) or _held_out(point) for point in points]))
     if scaled.law is None:
-        header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, points, strict=True)]
-    if remarks:
-        header.insert(len(header) - (scaled.law is None), "remark")
-    return TextTable(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
+        columns.append(("between", [_between(scaled, point, size) for point in points]))
+    return grid.of_columns(size.caption("Measured"), columns, len(labels))
 
 
 def _held_out(point: PlaceRun) -> str:
+    if not point.held_out:
+        return ""
     return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
 
 
 def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:
     if name not in point.sizes:
         return "-"
-    text = grid.number(point.sizes[name] / size.size)
+    text = size.cell(point.sizes[name])
     return f"at least {text}" if point.least and name == main else text
 
 
@@ -169,7 +158,7 @@ def _between(scaled: Scaled, point: PlaceRun, size: Unit) -> str:
         if other is not point and scaled.main in other.sizes
     ]
     low, high = bounds(others, point.at)
-    return f"{'-' if low is None else grid.number(low / size.size)} to {'-' if high is None else grid.number(high / size.size)}"
+    return f"{size.cell(low)} to {size.cell(high)}"
 
 
 def _predictions(scaled: Scaled, size: Unit) -> TextTable:
@@ -179,8 +168,8 @@ def _predictions(scaled: Scaled, size: Unit) -> TextTable:
         rows.append(
             (
                 ", ".join(f"{name}={format_number(value)}" for name, value in prediction.at.items()),
-                grid.number(prediction.bytes / size.size),
-                f"{grid.number(prediction.low_bytes / size.size)} to {grid.number(prediction.high_bytes / size.size)}",
+                size.cell(prediction.bytes),
+                f"{size.cell(prediction.low_bytes)} to {size.cell(prediction.high_bytes)}",
                 f"beyond the measured {' and '.join(prediction.beyond)}" if prediction.beyond else "within",
                 _sized(seen, scaled.main, scaled.main, size) if seen else "-",
             )
@@ -273,13 +262,8 @@ def notes(scaled: Scaled) -> list[str]:
 
 
 def _plain(scaled: Scaled) -> dict[str, Any]:
-    whole = {name: getattr(scaled, name) for name in scaled.__dataclass_fields__}
-    whole["dimensions"] = [asdict(dimension) for dimension in scaled.dimensions]
-    whole["laws"] = [{"name": named.name, "law": _law(named.law)} for named in scaled.laws]
-    whole["planned"] = _law(scaled.planned)
-    for name in ("points", "changes", "predictions", "within", "against", "shared"):
-        whole[name] = [asdict(entry) for entry in whole[name]]
-    return whole
+    laws = [{"name": named.name, "law": _law(named.law)} for named in scaled.laws]
+    return {**asdict(replace(scaled, laws=(), planned=None)), "laws": laws, "planned": _law(scaled.planned)}
 
 
 def _law(law: Law | None) -> Mapping[str, object] | None:

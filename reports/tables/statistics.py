@@ -26,7 +26,7 @@ def _table(metric: str, summary: Sequence[Row]) -> TextTable:
     unit = grid.choose_unit(METRICS[metric].unit, [row.max for row in of_metric])
     lines = []
     for row in of_metric:
-        figures = [grid.number(value / unit.size) for value in (row.median, row.mean, row.min, row.max, row.stdev)]
+        figures = [*map(unit.cell, (row.median, row.mean, row.min, row.max, row.stdev))]
         called = (*([row.key.model] if several else []), *rows.labels(row.key, names), row.phase)
         lines.append((*called, *(text if row.exact else f"~{text}" for text in figures[:4]), figures[4], str(len(row.values))))
     header = (*labels, "median", "mean", "min", "max", "stdev", "repeats")

@@ -89,22 +89,25 @@ def _is_time(text: str) -> bool:
 def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | None) -> list[TextTable]:
     """A table for each kind of memory. names: of columns, by key. Raises UsageError where no run has the window."""
     _check(groups, over)
+    firsts: dict[tuple[str, int | None, str], Key] = {}
+    for key in groups:
+        firsts.setdefault((key.model, key.threads, key.machine), key)
+    rows = [*ROWS, *(f"{name} difference" for name in ROWS if len(firsts) < len(groups))]
     tables = []
     for kind in KINDS:
-        columns = {key: extremes(group, kind, over) for key, group in groups.items()}
-        values = [value for figures in columns.values() if figures for value in figures]
+        figures = {key: extremes(group, kind, over) for key, group in groups.items()}
+        values = [value for each in figures.values() if each for value in each]
         if not values:
             continue
         size = grid.choose_unit(BYTES, values, unit)
-        header = ["", *(names[key] for key in columns)]
-        rows = [[name, *(_shown(figures, place, size) for figures in columns.values())] for place, name in enumerate(ROWS)]
-        rows += _differences(columns)
+        columns: list[tuple[str, Sequence[str]]] = [("", rows)]
+        for key, own in figures.items():
+            first = firsts[key.model, key.threads, key.machine]
+            differences = _differences(own, figures[first]) if first != key else [""] * len(ROWS)
+            columns.append((names[key], [*(size.cell(own and own[place]) for place in range(len(ROWS))), *differences][: len(rows)]))
         if kind == KINDS[0]:
-            for title, cells in _reported(groups, names, over, size):
-                header.append(title)
-                for place, row in enumerate(rows):
-                    row.append(cells[place] if place < len(cells) else "")
-        tables.append(TextTable(size.caption(f"{kind} {over.title}"), tuple(header), tuple(tuple(row) for row in rows)))
+            columns += [(title, [*cells, *[""] * (len(rows) - len(cells))]) for title, cells in _reported(groups, names, over, size)]
+        tables.append(grid.of_columns(size.caption(f"{kind} {over.title}"), columns))
     return tables
 
 
@@ -140,10 +143,6 @@ def _check(groups: Groups, over: Window) -> None:
             raise UsageError(f"window {over.words}: no run has a phase or value {side!r}{meant}")
 
 
-def _shown(figures: Extremes | None, place: int, unit: grid.Unit) -> str:
-    return grid.number(figures[place] / unit.size) if figures else "-"
-
-
 def extremes(group: Iterable[Run], kind: str, over: Window) -> Extremes | None:
     """Smallest, mean and largest of a kind of memory (one of KINDS) in bytes: medians over the repeats that succeeded."""
     return _over_repeats(run_extremes(run, kind, over) for run in group if run.complete)
@@ -158,22 +157,11 @@ def _over_repeats(repeats: Iterable[Extremes | None]) -> Extremes | None:
     return smallest, mean, largest
 
 
-def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
-    """Rows with the change in percent from a model's first variant to each other variant."""
-    firsts: dict[tuple[str, int | None, str], Key] = {}
-    for key in columns:
-        firsts.setdefault((key.model, key.threads, key.machine), key)
-    if len(firsts) == len(columns):
-        return []
-    rows = []
-    for place, name in enumerate(ROWS):
-        cells = []
-        for key, figures in columns.items():
-            first = firsts[key.model, key.threads, key.machine]
-            base = columns[first] if first != key else None
-            cells.append(grid.percent(figures[place] / base[place]) if figures and base and base[place] else "")
-        rows.append([f"{name} difference", *cells])
-    return rows
+def _differences(figures: Extremes | None, first: Extremes | None) -> list[str]:
+    """The change in percent from a model's first variant to another."""
+    if figures is None or first is None:
+        return [""] * len(ROWS)
+    return [grid.percent(value / base) if base else "" for value, base in zip(figures, first, strict=True)]
 
 
 # -- one run
@@ -283,12 +271,12 @@ def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid
     for (model, name), by_key in reported.items():
         shared = len(set(by_key.values())) == 1 and len(by_key) == sum(key.model == model for key in groups)
         for key, figures in list(by_key.items())[: 1 if shared else None]:
-            title, cells = shown_value(name, figures, size)
-            columns.append((f"{model if shared else names[key]}: {title}", cells))
+            title, unit = titled(name, figures, size)
+            columns.append((f"{model if shared else names[key]}: {title}", [*map(unit.cell, figures)]))
     return columns
 
 
-def shown_value(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, list[str]]:
-    """A value's title with its unit, and values as text: bytes in the table's unit, ns as times, other values unchanged."""
+def titled(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, grid.Unit]:
+    """A value's title, and the unit of it that these values have: bytes the table's, ns one of time, other values none."""
     unit = size if name.endswith("_bytes") else grid.choose_unit(NS, values) if name.endswith("_ns") else grid.Unit("", 1)
-    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), [grid.number(value / unit.size) for value in values]
+    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), unit

@@ -13,24 +13,26 @@ the phase says how, and a note below says why.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
-from memprof.base.units import counted
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
-from .. import ran
-from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
+from .. import ran, run_rows
+from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, phases
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
@@ -67,7 +69,7 @@ def render(
     names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
     styles models and threads; None for PEAK with RSS peaks, and EXECUTE with other metrics. window: for the style swap. brief: only the peaks and
     what stays after RELEASE if no metric is named. Markdown of the style phases begins with a sentence if no metric is
-    named. CSV and JSON have one row per run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
+    named. CSV and JSON have one row per run and phase, as run_rows.py has it, and heed only the names; JSON of the style swap has the figures of
     its tables. Raises UsageError, and InputError where a run has figures that no machine has.
     """
     sound(runs)
@@ -75,31 +77,38 @@ def render(
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
-    first = headline.of_runs(runs) if style == "phases" and not names else ""
     brief = brief and not names
-    names = BRIEF if brief else names
-    parts = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, stays=brief)
+    wanted = [metrics.metric(name) for name in (BRIEF if brief else names)]
+    tables = ReportTables(stat, unit, above_baseline)
+    models = [_by_machine(group) for group in by_model(runs).values()]
+    styles: dict[str, Callable[[], list[Section]]] = {
+        "phases": lambda: [tables.by_phase(group, wanted, brief) for group in models],
+        "threads": lambda: [tables.by_threads(group, wanted, phase) for group in models],
+        "models": lambda: [tables.by_model(runs, wanted, phase)],
+        "load": lambda: [tables.load(group) for group in models],
+        "swap": lambda: [tables.swap(runs, swap.window(window))],
+    }
+    parts = styles[style]()
     if format == "html":
         return grid.html(parts)
     say = grid.say_in(format)
+    first = headline.of_runs(runs) if style == "phases" and not names else ""
     texts = [say(first), *(grid.laid_out(section, say) for section in parts), say(headline.origin(runs))]
     return "\n\n".join(text for text in texts if text)
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
-    from .. import frame  # brings pandas along, which takes longer than the rest and which Markdown does not need
-
-    table = frame.runs_frame(runs)
-    if names:
-        table = table[[*frame.KEYS, *(metrics.metric(name).name for name in names)]]
+    columns = [*run_rows.KEYS, *(metrics.metric(name).name for name in names)] if names else run_rows.COLUMNS
+    rows = [(run, place, row) for run in runs for place, row in enumerate(run_rows.rows(run))]
     if format == "csv":
-        for name in frame.WORDS:
-            if name in table:
-                table[name] = [_cell(cell) for cell in table[name]]
-        return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
-    rows = json.loads(table.to_json(orient="records", double_precision=15))
-    kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
-    return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *([_cell(row.get(name)) for name in columns] for _, _, row in rows)])
+        return text.getvalue().rstrip("\n")
+    kept = [
+        {**{name: row[name] for name in columns if row.get(name) is not None}, **({} if names else commands.beside(run, place))}
+        for run, place, row in rows
+    ]
+    return json.dumps(kept, indent=1)
 
 
 def _cell(cell: Any) -> Any:
@@ -110,59 +119,16 @@ def _cell(cell: Any) -> Any:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def sections(
-    runs: Sequence[Run],
-    names: Sequence[str] = (),
-    *,
-    style: str = "phases",
-    stat: str = "median",
-    unit: str | None = None,
-    phase: str | None = None,
-    above_baseline: bool = False,
-    window: str | None = None,
-    stays: bool = False,
-) -> list[Section]:
-    """The tables as sections, before they are Markdown or HTML. stays: for the style phases, what stays after RELEASE beside the metrics."""
-    sound(runs)
-    tables = _Tables(stat, unit, above_baseline)
-    wanted = [metrics.metric(name) for name in names]
-    models = [_by_machine(group) for group in by_model(runs).values()]
-    if style == "phases":
-        return [tables.by_phase(group, wanted, stays) for group in models]
-    if style == "threads":
-        return [tables.by_threads(group, wanted, phase) for group in models]
-    if style == "models":
-        return [tables.by_model(runs, wanted, phase)]
-    if style == "load":
-        return [tables.load(group) for group in models]
-    return [tables.swap(runs, swap.window(window))]
-
-
-def of_each_metric(runs: Sequence[Run], above_baseline: bool = False) -> dict[str, TextTable]:
-    """The table of the style phases for each metric that these runs of a model have a value of, by the metric's name."""
-    tables = _Tables("median", None, above_baseline)
-    groups = summary.groups(runs)
-    return {metric.name: table for metric in metrics.METRICS.values() for table in tables.of_metric(metric, groups)}
-
-
-def of_iterations(runs: Sequence[Run]) -> list[TextTable]:
-    """The tables of iterations of these runs of a model, one a phase that has any."""
-    return _Tables("median", None, False).of_iterations(summary.groups(runs))
-
-
-def notes(runs: Sequence[Run]) -> list[str]:
-    """The notes below tables of all metrics of these runs of a model."""
-    return _Tables("median", None, False).notes(summary.groups(runs), list(metrics.METRICS.values()))
-
-
 _STAYS_NOTE = f"{STAYS}: RSS above the baseline once the runtime was deleted"
 
 
-class _Tables:
-    """The choices that all tables of one report share."""
+@dataclass(frozen=True)
+class ReportTables:
+    """The choices that all tables of one report share: a name in STATISTICS, a unit for bytes, and whether memory is shown above the baseline."""
 
-    def __init__(self, stat: str, unit: str | None, above: bool) -> None:
-        self.stat, self.unit, self.above = stat, unit, above
+    stat: str = "median"
+    unit: str | None = None
+    above: bool = False
 
     # -- styles
 
@@ -186,7 +152,7 @@ class _Tables:
         return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
-        """A row for each group, a column for each phase, and for what stays after RELEASE; none where no run has a value."""
+        """A row for each group, a column for each phase, and for what stays after RELEASE; no table where no run has a value."""
         heads = columns(metric, phases([run for group in groups.values() for run in group]))
         if stays and any(release.kept_bytes(run, "rss_end_bytes") is not None for group in groups.values() for run in group):
             heads = [*heads, STAYS]
@@ -200,46 +166,45 @@ class _Tables:
         if not counts:
             raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with several, as in 1,2,4")
         names = label_names(groups, threads=False)
-        several = dict.fromkeys(labels(key, names) for key in groups)
-        tables = []
-        shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
-        for metric in shown:
-            where = phase or _usual_phase(metric, runs)
-            rows = {
-                row: [
-                    ([run for key, group in groups.items() if key.threads == count and labels(key, names) == row for run in group], where)
-                    for count in counts
-                ]
-                for row in several
-            }
-            tables += self._table(metric, names, [f"T={count}" for count in counts], rows, where)
-        return Section(_title(runs, threads=False), tuple(tables), tuple(self.notes(groups, shown)))
+        places = {key: (labels(key, names), f"T={key.threads}") for key in groups}
+        tables, notes = self._by_place(groups, names, [f"T={count}" for count in counts], places, wanted, phase)
+        return Section(_title(runs, threads=False), tables, notes)
 
     def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
         called = named(groups)
-        heads = list(dict.fromkeys(called.values()))
-        tables = []
+        places = {key: ((key.model,), called[key]) for key in groups}
+        tables, notes = self._by_place(groups, ("model",), list(dict.fromkeys(called.values())), places, wanted, phase)
+        return Section("", tables, (*_shapes(runs), *notes))
+
+    def _by_place(
+        self,
+        groups: Groups,
+        names: Sequence[str],
+        heads: Sequence[str],
+        places: Mapping[Key, tuple[tuple[str, ...], str]],
+        wanted: Sequence[Metric],
+        phase: str | None,
+    ) -> tuple[tuple[TextTable, ...], tuple[str, ...]]:
+        """Tables of metrics in one phase, with their notes. places: the row and the head of the column in which each group stands."""
+        runs = [run for group in groups.values() for run in group]
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
+        tables = []
         for metric in shown:
             where = phase or _usual_phase(metric, runs)
-            rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
-                (model,): [
-                    ([run for key, group in groups.items() if key.model == model and called[key] == head for run in group], where)
-                    for head in heads
-                ]
-                for model in dict.fromkeys(key.model for key in groups)
-            }
-            tables += self._table(metric, ("model",), heads, rows, where)
-        return Section("", tuple(tables), (*_shapes(runs), *self.notes(groups, shown)))
+            rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {row: [([], where) for _ in heads] for row, _ in places.values()}
+            for key, group in groups.items():
+                row, head = places[key]
+                if head in heads:
+                    rows[row][heads.index(head)][0].extend(group)
+            tables += self._table(metric, names, heads, rows, where)
+        return tuple(tables), tuple(self.notes(groups, shown))
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
-        if self.unit is not None:
-            grid.choose_unit(BYTES, (), self.unit)  # raises UsageError for an unknown unit
-        called = named(groups)
-        table = load.table(groups, lambda key: called[key], self.above, self.unit)
-        return Section(_title(runs), (table,), (*load.notes(self.unit), *self.notes(groups, (), spread=False, exactness=False)))
+        unit = load.ONERTS if self.unit is None else grid.choose_unit(BYTES, (), self.unit)
+        table = load.table(groups, named(groups), self.above, unit)
+        return Section(_title(runs), (table,), (*load.notes(unit), *self.notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
@@ -274,8 +239,7 @@ class _Tables:
         return [TextTable(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
 
     def _values(self, group: Sequence[Run], column: str, metric: Metric) -> list[float]:
-        values = [self._value(run, column, metric) for run in group]
-        return [value for value in values if value is not None]
+        return [value for run in group if (value := self._value(run, column, metric)) is not None]
 
     def _value(self, run: Run, column: str, metric: Metric) -> float | None:
         if column == STAYS:
@@ -284,11 +248,7 @@ class _Tables:
             return metrics.baseline(run, metric) if metric.baseline else metrics.value(run, STARTUP, metric)
         if metric.name == "time_ns" and (mark := run.mark(column)) is not None and mark.times_ns:
             return STATISTICS[self.stat](mark.times_ns)
-        value = metrics.value(run, column, metric)
-        if value is None or not self.above or not metric.baseline:
-            return value
-        ground = metrics.baseline(run, metric)
-        return value - ground if ground is not None else None
+        return (metrics.above_baseline if self.above and metric.baseline else metrics.value)(run, column, metric)
 
     def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
         having = [run for run in group if self._value(run, column, metric) is not None]
@@ -307,6 +267,7 @@ class _Tables:
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
 
     def of_iterations(self, groups: Groups) -> list[TextTable]:
+        """The times of iterations, a table for each phase that has any."""
         runs = [run for group in groups.values() for run in group]
         phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
         return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
@@ -330,6 +291,7 @@ class _Tables:
     # -- notes
 
     def notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, exactness: bool = True) -> list[str]:
+        """What a reader of tables of these metrics must know."""
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
@@ -339,12 +301,10 @@ class _Tables:
         notes += devices.notes(runs)
         notes += missing.absences(runs, shown)
         concerned: dict[str, list[str]] = {}
-        called = named(groups)
-        several = len({key.model for key in groups}) > 1
+        called = named_with_models(groups)
         for key, group in groups.items():
-            name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys((*devices.limits(group), *_sentences(group))):
-                concerned.setdefault(sentence, []).append(name)
+                concerned.setdefault(sentence, []).append(called[key])
         machines = {run.machine.name: _machine_words(run) for run in runs}
         notes += deviating(runs)
         if len(machines) > 1:
@@ -358,8 +318,9 @@ class _Tables:
 def _machine_words(run: Run) -> str:
     """A run's machine, with the labels by which a fleet knows it."""
     labels = run.attempt.labels if run.attempt is not None else {}
-    words = [f"{name}={value}" for name, value in labels.items() if name not in ("machine", "arch")]
-    return ", ".join([word for word in (run.machine.words,) if word] + words)
+    return ", ".join(
+        filter(None, [run.machine.words, *(f"{name}={value}" for name, value in labels.items() if name not in ("machine", "arch"))])
+    )
 
 
 def _by_machine(runs: Sequence[Run]) -> list[Run]:
@@ -411,20 +372,14 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
         parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
         parts.append(f"warming up {job.warmup} & running {job.runs}")
-    repeats = sorted({len(group) for group in summary.groups(runs).values()})
-    parts.append(f"{repeats[0]} to {repeats[-1]} repeats" if len(repeats) > 1 else counted(repeats[0], "repeat"))
+    parts.append(ran.repeats(runs))
     parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
-    failed = [run for run in group if not run.outcome.ok]
-    sentences = []
-    for run in failed:
-        count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
-        share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
-        sentences.append(f"failed{share}: {run.outcome.sentence}")
+    sentences = ran.failures(group)
     rise_bytes = summary.late_rise_bytes(group)
     sentences += [summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else []
     sentences += _alike([control_group.sentences(run) for run in group])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from memprof.records.metrics import BYTES, NS, first_token
+from memprof.records import metrics
+from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import Key
-from memprof.records.types import GENERATE, PROMPT, REQUEST, Mark, Run
+from memprof.records.types import GENERATE, PROMPT, REQUEST, Run
 
 from ..rows import label_names, labels
 from . import grid
@@ -15,6 +17,7 @@ from .grid import TextTable, Unit
 
 _PHASES = (PROMPT, GENERATE, REQUEST)
 _UNIT = "token"
+Figures = Sequence[Sequence[float | None]]  # of each group, of each run
 
 
 def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
@@ -22,42 +25,34 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
 
     Faults and bytes read are of these phases together: pages of a mapped model that had been dropped and were read from disk again.
     """
-    phases = [phase for phase in _PHASES if any(_speed(run.mark(phase)) is not None for group in groups.values() for run in group)]
+    phases = [phase for phase in _PHASES if any(_speed_in(phase, run) is not None for group in groups.values() for run in group)]
     if not phases:
         return []
+
+    def of_runs(figure: Callable[[Run], float | None]) -> Figures:
+        return [[figure(run) for run in group] for group in groups.values()]
+
+    def known(figures: Figures) -> list[float]:
+        return [figure for each in figures for figure in each if figure is not None]
+
     names = label_names(groups)
-    speeds = {key: [[_speed(run.mark(phase)) for run in group] for phase in phases] for key, group in groups.items()}
-    faults = {key: [_sum(run, "major_faults") for run in group] for key, group in groups.items()}
-    refaults = {key: [_sum(run, "refaults") for run in group] for key, group in groups.items()}
-    counted = any(count is not None for counts in refaults.values() for count in counts)  # in a control group alone
-    read = {key: [_sum(run, "read_bytes") for run in group] for key, group in groups.items()}
-    firsts = {key: [_first(run) for run in group] for key, group in groups.items()}
-    streamed = [count for counts in firsts.values() for count in counts if count is not None]
-    time_size = grid.choose_unit(NS, streamed)
-    size = grid.choose_unit(BYTES, [count for counts in read.values() for count in counts if count is not None], unit)
-    rows = tuple(
-        (
-            *labels(key, names),
-            *(_cell(row) for row in speeds[key]),
-            *([_cell(_sized(firsts[key], time_size))] if streamed else []),
-            _count(faults[key]),
-            *([_count(refaults[key])] if counted else []),
-            _cell(_sized(read[key], size)),
-        )
-        for key in groups
-    )
-    header = (
-        *names,
-        *(f"{phase}, tokens/s" for phase in phases),
-        *([time_size.caption(f"{REQUEST}, first token")] if streamed else []),
-        "major faults",
-        *(["refaults"] if counted else []),
-        size.caption("read from disk"),
-    )
-    return [TextTable("Tokens, and the pages that were not in memory meanwhile", header, rows, len(names))]
+    columns = [(name, [labels(key, [name])[0] for key in groups]) for name in names]
+    columns += [(f"{phase}, tokens/s", _cells(of_runs(partial(_speed_in, phase)), Unit("", 1))) for phase in phases]
+    firsts = of_runs(lambda run: metrics.value(run, REQUEST, metrics.METRICS["first_token_ns"]))
+    if known(firsts):
+        time = grid.choose_unit(NS, known(firsts))
+        columns.append((time.caption(f"{REQUEST}, first token"), _cells(firsts, time)))
+    columns.append(("major faults", _cells(of_runs(partial(_sum, "major_faults")))))
+    refaults, read = of_runs(partial(_sum, "refaults")), of_runs(partial(_sum, "read_bytes"))
+    if known(refaults):  # in a control group alone
+        columns.append(("refaults", _cells(refaults)))
+    size = grid.choose_unit(BYTES, known(read), unit)
+    columns.append((size.caption("read from disk"), _cells(read, size)))
+    return [grid.of_columns("Tokens, and the pages that were not in memory meanwhile", columns, len(names))]
 
 
-def _speed(mark: Mark | None) -> float | None:
+def _speed_in(phase: str, run: Run) -> float | None:
+    mark = run.mark(phase)
     if mark is None or not mark.units.get(_UNIT):
         return None
     # Requests side by side take less than the sum of their times; iterations one after another take less than the phase with its marks.
@@ -65,25 +60,14 @@ def _speed(mark: Mark | None) -> float | None:
     return mark.units[_UNIT] / time_ns * 1e9 if time_ns else None
 
 
-def _first(run: Run) -> float | None:
-    mark = run.mark(REQUEST)
-    return first_token(mark) if mark is not None else None
-
-
-def _sized(counts: Sequence[float | None], size: Unit) -> list[float | None]:
-    return [count / size.size if count is not None else None for count in counts]
-
-
-def _sum(run: Run, name: str) -> float | None:
+def _sum(name: str, run: Run) -> float | None:
     counts = [getattr(mark, name) for phase in _PHASES if (mark := run.mark(phase)) is not None]
     return sum(counts) if counts and None not in counts else None
 
 
-def _cell(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return grid.spread(statistics.median(known), known) if any(known) else _count(values)
-
-
-def _count(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{statistics.median(known):.0f}" if known else "-"
+def _cells(figures: Figures, unit: Unit | None = None) -> list[str]:
+    """The median of each group in a unit; without one, and where it is 0, as a count."""
+    each = [[value for value in values if value is not None] for values in figures]
+    return [
+        unit.median(known) if unit is not None and any(known) else f"{statistics.median(known):.0f}" if known else "-" for known in each
+    ]

@@ -15,7 +15,7 @@ from memprof.records.types import EXECUTE
 from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
 from memprof.verdicts.compare import Verdict, verdict_of
 
-from ..shapes import shaped
+from ..ran import shaped
 from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
@@ -114,7 +114,7 @@ def _of_runtimes(answer: TunedRuntimes, say: Say, size: Unit) -> str:
     if best is None:
         return f"{several}, none keeps within {format_bytes(answer.answers[0].goal.budget or 0)}.\n{each}"
     row = best.best or best.default
-    found = f"`{shown(row.settings)}`, with a PEAK of {grid.number(row.peak / size.size)} {size.name}"
+    found = f"`{shown(row.settings)}`, with a PEAK of {size.amount(row.peak)}"
     if best.goal.budget is None:
         return f"{several}, {say(best.runtime)} needs least: {found}.\n{each}"
     return f"{several}, {say(best.runtime)} is the fastest within {format_bytes(best.goal.budget)}: {found}.\n{each}"
@@ -137,13 +137,12 @@ def _found(tuned: Tuned, size: Unit) -> str:
         wanted = f"within {format_bytes(budget)}" if budget is not None else "below the default's peak"
         kept = " and leave the outputs as they are" if any(proposal.changes_outputs for proposal in tuned.proposals) else ""
         lowest = min((default, *tuned.proposals), key=lambda proposal: proposal.peak)
-        least = f"{grid.number(lowest.peak / size.size)} {size.name}, of `{shown(lowest.settings)}`"
+        least = f"{size.amount(lowest.peak)}, of `{shown(lowest.settings)}`"
         return f"no settings were found that stay {wanted}{kept}{f'; the least PEAK is {least}' if budget is not None else ''}."
     if best is default:
         return f"the default keeps within {format_bytes(budget or 0)}, and nothing that does is faster{_fits(tuned)}."
     timed = "an iteration" if tuned.timed == ITERATION else tuned.timed
-    peaks = f"{grid.number(best.peak / size.size)} {size.name}, {best.peak / default.peak:.1%} of the default's "
-    peaks += f"{grid.number(default.peak / size.size)} {size.name}"
+    peaks = f"{size.amount(best.peak)}, {best.peak / default.peak:.1%} of the default's {size.amount(default.peak)}"
     time = f"{timed} takes {headline.time_words(best.time / default.time, _time_verdict(best, default))}"
     if budget is None:
         return f"`{shown(best.settings)}` peaks at {peaks}, and {time}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +104,6 @@ def inner_graphs(node: Any) -> Iterator[Any]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
-
-
-def shortened(names: Sequence[str], most: int = 6) -> str:
-    """The first names, and how many more there are."""
-    text = ", ".join(names[:most])
-    return text if len(names) <= most else f"{text} and {len(names) - most} more"
 
 
 def first_line(error: Exception) -> str:

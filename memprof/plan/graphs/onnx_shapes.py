@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UsageError
-from ...base.units import counted
+from ...base.units import counted, listed
 from ...models import MOST_DIMENSIONS
 from ...models.skeleton import SMALL
 from .graph import Remarks, Unknown, check_names, shown, words
 from .isolated_onnx import Apart, Bounded, ModelRefusal
-from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, shortened
+from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs
 
 # Operators that shapes are computed with. Their results are about as large as their inputs, but for those that `_bounded` checks first.
 _SHAPE_ARITHMETIC = words(
@@ -367,7 +367,7 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
     bound.everywhere(graph)
     assumed = list(dict.fromkeys(free))
     if assumed:
-        changed.append(f"{shortened(assumed)} taken as 1: --shape or --batch says otherwise")
+        changed.append(f"{listed(assumed, 6)} taken as 1: --shape or --batch says otherwise")
     return changed
 
 

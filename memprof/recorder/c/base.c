@@ -43,12 +43,10 @@ int pids_have(const struct pids *pids, int pid) {
 }
 
 i64 read_int(const char *text, const char **rest) {
-    const char *at = text + strspn(text, " \t"), *begin;
-    uint64_t number = 0;
-    int negative = *at == '-';
-    for (begin = at += negative; *at >= '0' && *at <= '9'; ++at) number = number * 10 + (uint64_t)(*at - '0');
-    if (rest != NULL) *rest = at > begin ? at : text;
-    return (i64)(negative ? -number : number);
+    char *end;
+    i64 number = strtoll(text, &end, 10);
+    if (rest != NULL) *rest = end;
+    return number;
 }
 
 uint64_t hashed(uint64_t hash, const void *bytes, size_t length) {

@@ -71,15 +71,6 @@ static const char *value_of(const char *text, const char *name, size_t *length) 
     return at;
 }
 
-static int by_inode(const void *left, const void *right) {
-    const struct buffer *one = left, *other = right;
-    if (one->kind != other->kind) return one->kind - other->kind;
-    return one->inode < other->inode ? -1 : one->inode > other->inode;
-}
-
-static int by_text(const void *left, const void *right) { return strcmp(*(char *const *)left, *(char *const *)right); }
-static int by_name(const void *left, const void *right) { return strcmp(left, right); }
-
 /* -- clients of DRM drivers */
 
 /* Take a line of fdinfo, `drm-AMOUNT-REGION: NUMBER [KiB|MiB]`; how many regions there are by now. */
@@ -120,7 +111,6 @@ static void add_client(const char *text) {
         add_field(at ? "," : "");
         add_field(value != NULL && length ? plain(word, value, length) : NOTHING);
     }
-    qsort(regions, count, sizeof *regions, by_name);
     for (at = 0; at < count; ++at) {
         add_field(",");
         add_field(regions[at].name);
@@ -131,30 +121,23 @@ static void add_client(const char *text) {
 static void tell_clients(struct process *process) {
     static char text[8192];
     struct device_files *files = &process->devices;
-    struct words clients = {0};
     i64 begin_ns = now_ns();
-    size_t at;
+    size_t at, begin;
     for (at = 0; at < files->links.count; ++at) {
         const struct device_link *link = &files->links.items[at];
         char name[32];
         add_int(add_text(name, "fdinfo/"), link->number);
-        if (link->kind == 's') {
-            add_field(link->silent);
-            add_field(",-,-");
-        } else if (link->kind == 'd' && read_whole(open_of(process->statm.task, name), text, sizeof text)) add_client(text);
-        else continue;
-        ADD(&devices.line, 0);
-        ADD(&clients, strcpy(take_memory(devices.line.count), devices.line.items));
-        devices.line.count = 0;
-    }
-    if (clients.count) qsort(clients.items, clients.count, sizeof *clients.items, by_text);
-    for (at = 0; at < clients.count; ++at) {
-        if (at && strcmp(clients.items[at - 1], clients.items[at]) == 0) continue; /* another descriptor of it */
+        if (link->kind != 's' && (link->kind != 'd' || !read_whole(open_of(process->statm.task, name), text, sizeof text))) continue;
+        begin = devices.line.count;
         add_field(" ");
-        add_field(clients.items[at]);
+        if (link->kind == 'd') add_client(text);
+        else add_field(link->silent), add_field(",-,-");
+        add_field(" "); /* for the moment: no other field begins so */
+        ADD(&devices.line, 0);
+        devices.line.count -= 2;
+        if (strstr(devices.line.items, devices.line.items + begin) != devices.line.items + begin)
+            devices.line.count = begin; /* another descriptor of it */
     }
-    for (at = 0; at < clients.count; ++at) free(clients.items[at]);
-    free(clients.items);
     files->tells = devices.line.count && memchr(devices.line.items, '/', devices.line.count) != NULL;
     tell(process, 1, begin_ns);
 }
@@ -246,7 +229,6 @@ static void tell_buffers(struct process *process) {
     for (at = 0; at < files->links.count; ++at)
         if (files->links.items[at].kind == 'b' || files->links.items[at].kind == 'm') take_descriptor(process->statm.task, &files->links.items[at]);
     for (at = 0; at < files->mapped.count; ++at) take_mapped(process->statm.task, &files->mapped.items[at]);
-    if (devices.buffers.count) qsort(devices.buffers.items, devices.buffers.count, sizeof *devices.buffers.items, by_inode);
     for (at = 0; at < devices.buffers.count; ++at) {
         struct buffer *buffer = &devices.buffers.items[at];
         while ((colon = strchr(buffer->exporter, ':')) != NULL) *colon = '_';
@@ -283,12 +265,6 @@ static int is_device(const char *link) {
     return at < LENGTH(names);
 }
 
-/* How many descriptors a process has, 0 where the kernel does not tell (before 6.2). */
-static i64 count_of(int task) {
-    struct stat status;
-    return stat(path_of(task, "fd"), &status) == 0 ? (i64)status.st_size : 0;
-}
-
 /* A hash of the numbers of all descriptors, 0 where they or their links may not be read; with their links if `files` is not NULL. A container's root
  * often has CAP_DAC_OVERRIDE, which the numbers need, and no CAP_SYS_PTRACE, which the links need. */
 static uint64_t list(int task, struct device_files *files) {
@@ -321,6 +297,14 @@ static uint64_t list(int task, struct device_files *files) {
     closedir(folder);
     errno = reason;
     return hash;
+}
+
+/* What changes with a process's descriptors: how many there are, or where the kernel does not tell (before 6.2) a hash of their numbers, if
+ * it is `used`; 0 where they may not be seen. */
+static uint64_t signature_of(int task, int used) {
+    struct stat status;
+    uint64_t count = stat(path_of(task, "fd"), &status) == 0 ? (uint64_t)status.st_size : 0;
+    return count || !used ? count : list(task, NULL);
 }
 
 /* Whether fdinfo may be read, where it has a figure; what one descriptor says of that, all of the process do. */
@@ -391,10 +375,9 @@ static void read_whole_of(struct process *process, i64 now) {
     char fields[FIELDS_ROOM];
     int task = process->statm.task;
     files->whole_ns = now;
-    files->count = count_of(task);
+    files->signature = signature_of(task, files->used);
     errno = 0;
-    files->names = list(task, files);
-    if (!files->names || !is_told(task, files)) {
+    if (!list(task, files) || !is_told(task, files)) {
         if (errno != EACCES && errno != EPERM) return; /* it has ended */
         files->links.count = 0;
         add_field(" -");
@@ -415,11 +398,11 @@ static void read_whole_of(struct process *process, i64 now) {
 /* Read in whole what may have changed. */
 static void read_in_part(struct process *process, i64 now) {
     const struct device_files *files = &process->devices;
-    i64 count = count_of(process->statm.task);
-    int changes = files->tells, other = files->used && !count && list(process->statm.task, NULL) != files->names;
+    uint64_t signature = signature_of(process->statm.task, files->used);
+    int changes = files->tells, moved = signature != files->signature;
     size_t at;
-    if (count != files->count) devices.moved_ns = now;
-    if (other || now - files->whole_ns >= (count && !files->used ? IDLE_NS : WHOLE_NS) || count != files->count) {
+    if (moved) devices.moved_ns = now;
+    if (moved || now - files->whole_ns >= (signature && !files->used ? IDLE_NS : WHOLE_NS)) {
         read_whole_of(process, now);
         return;
     }

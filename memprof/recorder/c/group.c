@@ -1,6 +1,7 @@
 /* Version 1 (cgroup-v1/memory.rst) has memory.max_usage_in_bytes, memory.memsw.max_usage_in_bytes and memory.oom_control, version 2
  * (cgroup-v2.rst) memory.peak and memory.events, but no peak of memory and swap together; both have memory.stat. */
 #include "group.h"
+#include "procfs.h"
 #include "recording.h"
 #include <sys/stat.h>
 
@@ -49,24 +50,17 @@ static i64 number_of(int descriptor) {
     return *text >= '0' && *text <= '9' ? read_int(text, NULL) : -1;
 }
 
-/* The number beside a word, as memory.stat has them; of the first of two words that is there. */
-static i64 field_of(const char *file, const char *word, const char *other) {
-    static char text[16384] = "\n"; /* memory.stat has some 70 lines */
-    const char *found;
-    read_whole(open_file(file, O_RDONLY), text + 1, sizeof text - 1);
-    found = strstr(text, word);
-    if (found == NULL) found = strstr(text, word = other);
-    return found != NULL ? read_int(found + strlen(word), NULL) : -1;
-}
+static i64 field_of(const char *file, const char *name) { return number_in(open_file(file, O_RDONLY), name); }
 
 static int is_reset(int descriptor) { return descriptor < 0 || pwrite(descriptor, "0", 1, 0) == 1; }
 
 void group_tell(int reset) {
     i64 now = now_ns(), kills, refaults;
     if (group.folder == NULL) return;
-    refaults = field_of("memory.stat", "\nworkingset_refault_file ", "\nworkingset_refault "); /* the second before 5.9, of files alone */
-    kills = field_of("memory.oom_control", "\noom_kill ", "\noom_kill ");
-    if (kills < 0) kills = field_of("memory.events", "\noom_kill ", "\noom_kill ");
+    refaults = field_of("memory.stat", "\nworkingset_refault_file ");
+    if (refaults < 0) refaults = field_of("memory.stat", "\nworkingset_refault "); /* before 5.9, of files alone */
+    kills = field_of("memory.oom_control", "\noom_kill ");
+    if (kills < 0) kills = field_of("memory.events", "\noom_kill ");
     line("group %l %k %k %k %k ", now, number_of(group.peak), number_of(group.both), refaults, kills);
     line("%d\n", reset && is_reset(group.peak) && is_reset(group.both));
 }

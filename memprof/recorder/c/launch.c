@@ -51,15 +51,10 @@ static int run_on(const char *list) {
     return sched_getaffinity(0, sizeof reached, &reached) == 0 && CPU_EQUAL(&wanted, &reached);
 }
 
-/* On how many CPUs the child may run, found by setting this process for a moment; 0 where it may not run on those of the order. */
+/* On how many CPUs the child is to run. */
 static int count_cpus(const char *list) {
-    cpu_set_t before;
-    int count;
-    if (list == NULL) return (int)max64(cpus_of(0), 1);
-    if (sched_getaffinity(0, sizeof before, &before) < 0) return 0;
-    count = run_on(list) ? cpus_of(0) : 0;
-    sched_setaffinity(0, sizeof before, &before);
-    return count;
+    cpu_set_t set;
+    return list != NULL && read_cpus(list, &set) ? CPU_COUNT(&set) : (int)max64(cpus_of(0), 1);
 }
 
 /* The recorder's variables, changed as ordered, and memprof's own. */
@@ -87,11 +82,7 @@ static void change_environment(const struct order *order, int marks, i64 begin_n
 }
 
 static int limit(const char *text) {
-    static const struct { const char *name; int number; } known[] = {
-        {"RLIMIT_AS ", RLIMIT_AS},         {"RLIMIT_DATA ", RLIMIT_DATA},  {"RLIMIT_STACK ", RLIMIT_STACK}, {"RLIMIT_RSS ", RLIMIT_RSS},
-        {"RLIMIT_CORE ", RLIMIT_CORE},     {"RLIMIT_CPU ", RLIMIT_CPU},    {"RLIMIT_FSIZE ", RLIMIT_FSIZE}, {"RLIMIT_NPROC ", RLIMIT_NPROC},
-        {"RLIMIT_NOFILE ", RLIMIT_NOFILE}, {"RLIMIT_MEMLOCK ", RLIMIT_MEMLOCK},
-    };
+    static const struct { const char *name; int number; } known[] = {{"RLIMIT_AS ", RLIMIT_AS}, {"RLIMIT_DATA ", RLIMIT_DATA}};
     struct rlimit limits;
     size_t at = 0;
     while (at < LENGTH(known) && !begins(text, known[at].name)) ++at;
@@ -129,7 +120,11 @@ static int prepare(const struct order *order, struct failure *failure) {
         failure->what = order->group;
         return 0;
     }
-    if (order->cpus != NULL && !run_on(order->cpus)) return 0;
+    if (order->cpus != NULL && !run_on(order->cpus)) {
+        failure->step = "cpus";
+        failure->what = order->cpus;
+        return 0;
+    }
     for (at = 0; at < order->rlimit.count; ++at)
         if (!limit(order->rlimit.items[at])) return 0;
     if (order->cwd == NULL || !*order->cwd || chdir(order->cwd) == 0) return 1;
@@ -217,17 +212,15 @@ static int fork_child(const struct order *order, const struct pipes *pipes, stru
 }
 
 int launch(const struct order *order, struct child *child) {
-    struct failure of_cpus = {"cpus", order->cpus, EINVAL, 0, ""}, of_group = {"group", order->group, 0, 0, ""};
+    struct failure of_group = {"group", order->group, 0, 0, ""};
     struct failure failure = {"exec", order->argv.items[0], 0, 0, ""};
     struct pipes pipes;
     char text[64];
-    int cpus = count_cpus(order->cpus);
-    if (!cpus) return fail(&of_cpus);
     if (order->group != NULL) of_group.reason = group_make(order->group, &order->setting);
     if (of_group.reason) return fail(&of_group);
     if (!open_pipes(order, &pipes)) failure.reason = errno;
     if (failure.reason) return fail(&failure);
-    child->begin_ns = begin_tell(cpus);
+    child->begin_ns = begin_tell(count_cpus(order->cpus));
     if (!fork_child(order, &pipes, child, &failure)) return fail(&failure);
     child->marks = without_waiting(pipes.marks[0]);
     child->output = without_waiting(pipes.output[0]);

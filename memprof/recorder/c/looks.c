@@ -5,7 +5,6 @@
 
 #define LOOK_EVERY_NS 2000000
 #define SWAP_EVERY_NS 10000000
-#define YOUNG 100 /* polls in which a process may become another program */
 
 static struct {
     struct budget looks, faults, rollups;
@@ -15,8 +14,7 @@ static struct {
 static void look_at(struct process *process) {
     if (process_tell_stat(process) != ALIVE) return;
     if (!process->twin) process_tell_status(process);
-    if (!*process->command || process->stat.stack != process->command_stack || process->polls < YOUNG) process_tell_command(process);
-    process_find_kin(process);
+    process_tell_command(process);
     process_list_threads(process);
 }
 
@@ -39,10 +37,8 @@ static void ask_for_faults(i64 now) {
     size_t left = tree_count();
     for (; left > 0 && budget_is_left(&looks.faults, now); --left) {
         struct process *process = tree_at(looks.faults_turn++ % tree_count());
-        i64 before_ns;
-        if (!process->kin) continue;
-        before_ns = cpu_ns();
-        process_tell_stat(process);
+        i64 before_ns = cpu_ns();
+        if (process_has_kin(process)) process_tell_stat(process);
         budget_spend(&looks.faults, before_ns);
     }
 }

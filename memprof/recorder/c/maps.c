@@ -6,7 +6,7 @@
 
 #define PAUSE_NS 4000000 /* between two readings */
 #define LEAST 1048576    /* bytes of file-backed pages that have come or gone since the last reading */
-#define SLOTS 8192       /* of files, half of which have a number at the same time */
+#define NUMBER_BITS 48   /* of a file's number: so many that two files have the same one in no run */
 
 struct part { i64 file, page, count; };
 
@@ -17,25 +17,6 @@ static struct {
     int again;          /* read once, and to be read again at the next poll */
     struct { struct part *items; size_t count, room; } parts; /* of one process */
 } maps = {.budget = {0.004, 20000000, 0, 0}};
-
-/* The numbers of files by hashes of their identity. number: 0 for a free slot. */
-static struct {
-    struct { uint64_t hash; i64 number; } slots[SLOTS];
-    i64 count, newest;
-} files;
-
-static i64 number_of(uint64_t hash, const char *device, const char *inode, const char *name) {
-    size_t at = (size_t)(hash % SLOTS);
-    if (files.count == SLOTS / 2) memset(&files.slots, 0, sizeof files.slots); /* those that are still mapped get another number */
-    if (files.count == SLOTS / 2) files.count = 0;
-    while (files.slots[at].number && files.slots[at].hash != hash) at = (at + 1) % SLOTS;
-    if (files.slots[at].number) return files.slots[at].number;
-    ++files.count;
-    files.slots[at].hash = hash;
-    files.slots[at].number = ++files.newest;
-    line("file %l %s %s %e\n", files.newest, device, inode, name);
-    return files.newest;
-}
 
 /* Cut the next word off. */
 static char *word(char **at) {
@@ -61,7 +42,7 @@ static void take_line(char *text, void *process_id) {
     hash = hashed(hashed(BEGIN_HASH, device, strlen(device) + 1), inode, strlen(inode) + 1);
     hash = hashed(hash, name, strlen(name));
     if (*name != '/' || is_device(name)) hash = hashed(hashed(hash, &pid, sizeof pid), &begin, sizeof begin);
-    part.file = number_of(hash, device, inode, name);
+    part.file = (i64)(hash >> (64 - NUMBER_BITS));
     part.page = (i64)strtoull(offset, NULL, 16) / page;
     part.count = (i64)size / page;
     if (last != NULL && last->file == part.file && last->page + last->count == part.page) last->count += part.count;

@@ -156,11 +156,14 @@ void tables_read(int task, char fields[FIELDS_ROOM]) {
     else add_int(add_text(fields + strlen(fields), " "), shared);
 }
 
-i64 figure_of(int pid, const char *file, const char *name) {
-    char text[4096];
-    read_whole(open_of(pid, file), text, sizeof text);
+i64 number_in(int descriptor, const char *name) {
+    static char text[16384]; /* /proc/vmstat has some 190 lines, memory.stat 70 */
+    *text = '\n';
+    read_whole(descriptor, text + 1, sizeof text - 1);
     return number_behind(text, name);
 }
+
+i64 figure_of(int pid, const char *file, const char *name) { return number_in(open_of(pid, file), name); }
 
 int reset_high_water(int pid) {
     int descriptor = open(path_of(pid, "clear_refs"), O_WRONLY | O_CLOEXEC), done = descriptor >= 0 && write(descriptor, "5", 1) == 1;
@@ -243,11 +246,7 @@ void children_of(struct pids *pids, int pid) {
     closedir(folder);
 }
 
-static i64 counted(const char *path, const char *name) {
-    static char text[16384];
-    read_whole(open(path, O_RDONLY | O_CLOEXEC), text, sizeof text);
-    return number_behind(text, name);
-}
+static i64 counted(const char *path, const char *name) { return number_in(open(path, O_RDONLY | O_CLOEXEC), name); }
 
 i64 oom_kills(void) { return counted("/proc/vmstat", "\noom_kill "); }
 i64 oom_kills_inside(void) { return counted("/sys/fs/cgroup/memory.events", "\noom_kill "); }

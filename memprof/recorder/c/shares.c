@@ -8,27 +8,24 @@
 #define SOON_NS 50000000      /* and after this where processes have come or gone */
 #define QUIET_NS 2000000      /* without a change, before a round begins */
 #define PATIENCE_NS 100000000 /* the longest wait for such quiet */
-#define PAUSE_NS 2000000      /* after a round that was dropped, doubled each time */
-#define PAUSE_MOST_NS 64000000
 
 static struct {
     struct budget budget;
     struct motion seen;      /* as of the last step */
     i64 moved, moving;       /* the motion of the last round's begin, and of this one's */
     i64 last_ns, changed_ns; /* when the last round ended, and a process came or went since then; 0 for not */
-    i64 moved_ns, wanted_ns, pause_ns, pause_until_ns;
+    i64 moved_ns, wanted_ns;
     int running;
-} shares = {.budget = {0.018, 100000000, 0, 0}, .pause_ns = PAUSE_NS};
+} shares = {.budget = {0.018, 100000000, 0, 0}};
 
-/* A round is dropped, and begun again later, if a process came or went in it. */
+/* A round is dropped if a process came or went in it. */
 static void look_for_changes(i64 now) {
     const struct motion *motion = tree_motion();
     if (!shares.last_ns) shares.last_ns = now;
     if (motion->moved != shares.seen.moved) shares.moved_ns = now;
     if (motion->changes != shares.seen.changes) {
         shares.changed_ns = now;
-        if (shares.running) shares.pause_ns = min64(2 * shares.pause_ns, PAUSE_MOST_NS);
-        if (shares.running) shares.pause_until_ns = now + shares.pause_ns;
+        if (shares.running) shares.wanted_ns = 0; /* the next one waits for quiet again */
         shares.running = 0;
     }
     shares.seen = *motion;
@@ -38,7 +35,7 @@ static int is_time_to_begin(i64 now) {
     int worth = (shares.seen.moved - shares.moved) * sysconf(_SC_PAGESIZE) >= LEAST || now - shares.last_ns >= REFRESH_NS
              || (shares.changed_ns && now - shares.changed_ns >= SOON_NS);
     if (!worth || !shares.wanted_ns) shares.wanted_ns = worth ? now : 0;
-    if (!worth || now < shares.pause_until_ns || (now - shares.moved_ns < QUIET_NS && now - shares.wanted_ns < PATIENCE_NS)) return 0;
+    if (!worth || (now - shares.moved_ns < QUIET_NS && now - shares.wanted_ns < PATIENCE_NS)) return 0;
     return budget_is_left(&shares.budget, now) && !tree_has_leaving();
 }
 
@@ -57,7 +54,6 @@ static void end_round(i64 now) {
     shares.last_ns = now;
     shares.moved = shares.moving;
     shares.wanted_ns = shares.changed_ns = 0;
-    shares.pause_ns = PAUSE_NS;
 }
 
 /* Read the shares of one that waits for it, the last first; 0 where none does. */

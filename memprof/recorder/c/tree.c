@@ -63,20 +63,22 @@ void process_tell_status(struct process *process) {
 
 void process_tell_command(struct process *process) {
     char command[COMMAND_ROOM];
+    /* An exec changes both. */
+    if (process->command_stack == process->stat.stack && strcmp(process->command_name, process->stat.name) == 0) return;
     command_of(process->pid, command);
-    if (*command) process->command_stack = process->stat.stack; /* an exec changes it */
-    if (!*command || strcmp(command, process->command) == 0) return;
+    if (!*command) return;
+    process->command_stack = process->stat.stack;
+    add_text(process->command_name, process->stat.name);
+    if (strcmp(command, process->command) == 0) return;
     add_text(process->command, command);
     line("command %l %d %e\n", now_ns(), process->pid, command);
 }
 
-void process_find_kin(struct process *process) {
+int process_has_kin(const struct process *process) {
     size_t at;
-    process->kin = 0;
-    for (at = 0; at < tree.count && !process->kin; ++at) {
-        const struct process *other = tree.items[at];
-        process->kin = other != process && !other->twin && !process->twin && other->stat.stack == process->stat.stack;
-    }
+    for (at = 0; at < tree.count; ++at)
+        if (tree.items[at] != process && tree.items[at]->stat.stack == process->stat.stack) return 1;
+    return 0;
 }
 
 /* -- new processes */
@@ -140,8 +142,6 @@ static void add(int pid, struct process *parent, int is_ours) {
     tell_process(process, parent);
     process->listing.descriptor = children_open(pid, pid);
     ADD(&tree, process);
-    process_find_kin(process);
-    if (parent != NULL) process_find_kin(parent);
     if (tree.count == 2) tell_huge();
     turn(process);
 }
@@ -282,7 +282,6 @@ static void separate(struct process *process) {
     process->twin = 0;
     take_statm(process);
     line("separate %l %l %d %s %s\n", now, took_ns, process->pid, process->pages, has_stat ? process->stat.fields : NOTHING);
-    process_find_kin(process);
     turn(process);
 }
 
@@ -336,10 +335,7 @@ void tree_read(void) {
     tree.t_ns = begin_ns;
     tree.took_ns = took_ns;
     tree.told = 0;
-    for (at = 0; at < tree.count; ++at) {
-        ++tree.items[at]->polls;
-        changed |= strcmp(tree.items[at]->statm.fields, tree.items[at]->pages) != 0;
-    }
+    for (at = 0; at < tree.count; ++at) changed |= strcmp(tree.items[at]->statm.fields, tree.items[at]->pages) != 0;
     if (changed || tree.owes) tell_poll(changed);
 }
 

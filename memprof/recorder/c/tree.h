@@ -12,31 +12,30 @@ struct listing { int descriptor; char *text; size_t length; };
 
 /* What a process has of devices. used: it, or who started it, has a device's file or huge pages, or had some. tells: a client of it
  * tells of memory. whole_ns: when that was last read in whole; maps_ns: when maps was, 0 to read it in any case, and size that of the
- * address space then; count: how many descriptors it had, 0 where the kernel does not tell; names, ranges, written: hashes of their numbers, of the lines of maps that are of buffers (0 to read on), and of the newest lines of buffers, clients
- * and tables. links: the descriptors of buffers and clients; kind: b, m, d, or s for a driver
- * that is closed, whose name is silent. mapped: the buffers that it has mapped; resident: bytes that
- * its resident set has of them; addresses: of the first. */
+ * address space then; signature: see signature_of in devices.c; ranges, written: hashes of the lines of maps that are of buffers (0 to read
+ * on), and of the newest lines of buffers, clients and tables. links: the descriptors of buffers and clients; kind: b, m, d, or s for a
+ * driver that is closed, whose name is silent. mapped: the buffers that it has mapped; resident: bytes that its resident set has of them;
+ * addresses: of the first. */
 struct device_files {
     int used, tells;
-    i64 whole_ns, maps_ns, size, count;
-    uint64_t names, ranges, written[3];
+    i64 whole_ns, maps_ns, size;
+    uint64_t signature, ranges, written[3];
     struct { struct device_link { int number; char kind; const char *silent; } *items; size_t count, room; } links;
     struct { struct mapped { i64 inode, size, resident; char kind, addresses[40]; } *items; size_t count, room; } mapped;
 };
 
 /* parent: 0 for none that is known. twin: the process in whose memory it runs until it execs, 0 for none. listing: of its first thread;
  * kids: of all threads. stat, status, command, pages: as they were written last, pages being its statm; moved: whether that has changed
- * since its stat was written. kin: whether another process has the same start of stack, as after a fork. polls: how many saw it. look_ns,
- * status_ns: when it was looked at, and its status read. waits: for its shares to be read. parts: a hash of what it has mapped.
- * command_stack: the stack beside which its command was read. */
+ * since its stat was written. look_ns, status_ns: when it was looked at, and its status read. waits: for its shares to be read. parts: a
+ * hash of what it has mapped. command_stack, command_name: the stack and the name beside which its command was read. */
 struct process {
-    int pid, parent, twin, moved, kin, waits;
+    int pid, parent, twin, moved, waits;
     struct statm statm;
     struct stat_reading stat;
-    char pages[FIELDS_ROOM], status[FIELDS_ROOM], command[COMMAND_ROOM];
+    char pages[FIELDS_ROOM], status[FIELDS_ROOM], command[COMMAND_ROOM], command_name[NAME_ROOM];
     struct listing listing;
     struct pids kids;
-    i64 resident, shared, polls, look_ns, status_ns, command_stack;
+    i64 resident, shared, look_ns, status_ns, command_stack;
     uint64_t parts;
     struct device_files devices;
 };
@@ -45,8 +44,8 @@ enum life { UNREADABLE, OVER, ALIVE };
 
 enum life process_tell_stat(struct process *process);
 void process_tell_status(struct process *process);
-void process_tell_command(struct process *process);
-void process_find_kin(struct process *process);
+void process_tell_command(struct process *process); /* read again once it is another program */
+int process_has_kin(const struct process *process); /* whether another has the same start of stack, as after a fork */
 void process_list_threads(struct process *process); /* find the children of its other threads too: that costs more */
 
 /* What tells others whether it is worth it to read more; all of it only grows. changes: how often a process has come or gone, or got

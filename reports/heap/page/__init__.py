@@ -14,7 +14,6 @@ from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.heap import phrases
-from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile
 
 from ... import standalone
@@ -79,17 +78,17 @@ def _notices(profiles: Sequence[HeapProfile], names: Sequence[str]) -> list[str]
 
 def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     """The sentences about a profile, and the tables that stand where no script runs."""
-    best = profile.peak_tree
     tables = []
     sentences = [plain(phrases.headline(profile))]
-    if best is not None and best[0].tree is not None and best[0].tree.bytes[0]:
-        groups: tuple[tuple[By, str], ...] = (("function", "function"), ("module", "module"))
-        for by, word in groups:
-            rows = show.top(profile, best[0], by)[:_TOP]
-            caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {word}"
-            texts = tuple((row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows)
+    snapshot, is_peak = profile.peak_tree or (None, False)
+    if snapshot is not None and snapshot.tree is not None and (whole := snapshot.tree.bytes[0]):
+        functions, modules = show.top(profile, snapshot, "function"), show.top(profile, snapshot, "module")
+        for by, rows in (("function", functions), ("module", modules)):
+            caption = f"{f'{name}: ' if several else ''}snapshot {snapshot.index}, by {by}"
+            texts = tuple((row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows[:_TOP])
             tables.append(TextTable(caption, ("site", "self", "total"), texts))
-        sentences += _largest(profile)
+        where = "of it" if is_peak else f"of the largest tree, that of snapshot {snapshot.index},"
+        sentences += _largest(functions, modules, whole, where)
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
     conditions.append(plain(phrases.counting(profile)))
     conditions += [plain(remark) for remark in (phrases.between(profile), *phrases.remarks(profile)) if remark]
@@ -104,17 +103,11 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     }
 
 
-def _largest(profile: HeapProfile) -> list[str]:
-    """The function and the module that allocated most of the largest tree, in a sentence."""
-    best = profile.peak_tree
-    assert best is not None and best[0].tree is not None
-    rows = [row for row in show.top(profile, best[0], "function") if row.own_bytes]
-    modules = [row for row in show.top(profile, best[0], "module") if row.own_bytes]
-    if not rows or not modules:
+def _largest(functions: Sequence[show.FrameRow], modules: Sequence[show.FrameRow], whole: int, where: str) -> list[str]:
+    """The function and the module that allocated most, in a sentence. whole: the bytes of their tree; where: what they are a share of, in words."""
+    first, module = (next((row for row in rows if row.own_bytes), None) for rows in (functions, modules))
+    if first is None or module is None:
         return []
-    whole, first = best[0].tree.bytes[0], rows[0]
-    where = "of it" if best[1] else f"of the largest tree, that of snapshot {best[0].index},"
-    module = modules[0]
     return [
         f"{phrases.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
         f"{f' ({first.label.module})' if first.label.module else ''}; "

@@ -7,7 +7,6 @@ The page states the share.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,20 +18,19 @@ from memprof.base.terminal_text import plain
 from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
-from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
+from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import CallTree
-from memprof.records.metrics import BYTES
 
-from ...tables.grid import choose_unit
+from ...short_names import shortened
+from ...standalone import packed
 from .. import labels
-from ..series import filled, rows, series, thinned
+from ..series import filled, rows, series, thinned, time_axis
 
 _MOST_SNAPSHOTS = 1200
 _MOST_TREES = 300
 _MOST_NODES = 200_000
 _MOST_SITES = 10
 _LONGEST = 3000  # letters of a name; templates get longer, and nobody reads them to their end
-_INSTRUCTIONS = (("G instructions", 10**9), ("M instructions", 10**6), ("k instructions", 10**3), ("instructions", 1))
 _SHARES = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
 BELOW = -1
 
@@ -133,7 +131,7 @@ def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> ProfilePage:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return shortened(text, _LONGEST)
 
 
 def _points(profile: HeapProfile) -> list[Snapshot]:
@@ -164,7 +162,8 @@ def _file(
 ) -> ProfileDrawing:
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
     places = numpy.array([frame.places or 0 for frame in profile.frames], "i8")
-    thin = [_thin(snapshot.tree, share, below, places) for snapshot in with_trees if snapshot.tree is not None]
+    trees = [snapshot.tree for snapshot in with_trees if snapshot.tree is not None]
+    thin = [_thin(tree, share, below, places) for tree in trees]
     used = numpy.unique(numpy.concatenate([columns[0] for columns in thin])) if thin else numpy.zeros(0, "i8")
     numbers = frames.numbers(profile, used[used >= 0])
     number = {snapshot.index: place for place, snapshot in enumerate(with_trees)}
@@ -174,10 +173,11 @@ def _file(
         key=lambda place: points[place].total_bytes,
         default=peak,
     )
+    time, caption = time_axis(profile)
     return ProfileDrawing(
         name=name,
         noun=phrases.total_noun(profile),
-        axis=("one moment", 0) if profile.total else _axis(profile.time_unit, max((snapshot.time for snapshot in points), default=0)),
+        axis=(caption, 0 if profile.total else time.size),
         index=[snapshot.index for snapshot in points],
         time=[snapshot.time for snapshot in points],
         moment=[plain(phrases.moment(profile, snapshot)) for snapshot in points],
@@ -188,20 +188,10 @@ def _file(
         shown=shown,
         phases=[(plain(span.name), span.begin, span.end) for span in profile.phases],
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
-        trees=[_node(columns, numbers, snapshot.tree) for columns, snapshot in zip(thin, with_trees, strict=True)],
+        trees=[_node(columns, numbers, tree) for columns, tree in zip(thin, trees, strict=True)],
         left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),
         share=share,
     )
-
-
-def _axis(unit: TimeUnit, last: float) -> tuple[str, float]:
-    """The unit of a time axis that ends there, and its size."""
-    if unit == "B":
-        size = choose_unit(BYTES, [last])
-        return f"{size.name} allocated since the program began", size.size
-    if unit == "i":
-        return next((words, size) for words, size in _INSTRUCTIONS if size <= max(last, 1))
-    return "seconds", 1000 if unit == "ms" else 1
 
 
 def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
@@ -219,9 +209,8 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
 _Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
-def _thin(tree: CallTree | None, share: float, below: NDArray[Any], places: NDArray[Any]) -> _Columns:
+def _thin(tree: CallTree, share: float, below: NDArray[Any], places: NDArray[Any]) -> _Columns:
     """A tree's frame, parent, bytes and places without nodes below the share. Nodes of frame -1, behind the others, hold their bytes."""
-    assert tree is not None
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
     keep = (size >= share * size[0]) & ~below[frame]
     keep[0] = True
@@ -246,20 +235,16 @@ def _thin(tree: CallTree | None, share: float, below: NDArray[Any], places: NDAr
     )
 
 
-def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree | None) -> Node:
+def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
     frame, parent, size, places = columns
     mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
     return Node(
-        _packed(mapped, "<i4"),
-        _packed(parent, "<i4"),
-        _packed(size, "<f8"),
-        _packed(places, "<i4"),
-        tree is not None and tree.direction == "callees",
+        packed(mapped, "<i4"),
+        packed(parent, "<i4"),
+        packed(size, "<f8"),
+        packed(places, "<i4"),
+        tree.direction == "callees",
     )
-
-
-def _packed(values: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(values.astype(kind).tobytes()).decode()
 
 
 def estimated(data: ProfilePage) -> bool:

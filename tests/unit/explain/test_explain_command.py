@@ -70,12 +70,6 @@ def test_report_has_what_issue_needs() -> None:
         explain_report.render(explanation(phases=()), "memprof explain", "p.png")
 
 
-def test_earlier_slice_names_read(tmp_path: Path) -> None:
-    path = tmp_path / "why.json"
-    path.write_bytes(records.encode(explanation()).replace(b"weights, one copy", b"weights once"))
-    assert records.load(path) == explanation()
-
-
 @pytest.fixture
 def rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what rules propose is verified: no other value of a knob is tried."""

@@ -200,7 +200,7 @@ def test_peak_near_border_names_phases(tmp_path: Path) -> None:
         shown = phrases.chosen(unknown, None, phase)
         assert shown is not None and shown.heap_bytes == 0xA00000
     table = series.series(unknown, "function", 5)
-    assert "in MODEL_LOAD or PREPARE" in plot._finding(unknown, table, plot._areas(table))
+    assert "in MODEL_LOAD or PREPARE" in plot._finding(unknown, table)
 
     decided = read(MODEL_LOAD=0x9F0000, PREPARE=0xA10000)
     assert phrases.headline(decided).endswith("in PREPARE.")

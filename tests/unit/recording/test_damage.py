@@ -44,7 +44,6 @@ def rich() -> Recording:
     recording.round(
         {ROOT: {"rss": 40, "pss": 25, "anon": 30, "private": 10}, 101: {"rss": 30, "pss": 20, "anon": 20, "private": 5}, 102: None}
     )
-    recording.tell("file 1 fe:00 77 /lib/a b")
     recording.maps({pid: [(1, 0, 12)] for pid in (ROOT, 101, 102)})
     recording.poll({101: (31, 10)})
     recording.maps({})

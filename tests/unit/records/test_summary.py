@@ -17,7 +17,7 @@ import memprof
 from memprof.base.errors import UsageError
 from memprof.records import metrics, summary
 from memprof.records.types import PEAK, Outcome
-from memprof.reports import frame
+from memprof.reports import frame, run_rows
 from memprof.reports.tables import table
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
@@ -152,7 +152,7 @@ def test_csv_row_per_run_and_phase():
 
     rows = list(csv.DictReader(io.StringIO(table.render(made, format="csv"))))
 
-    assert tuple(rows[0])[:8] == frame.KEYS
+    assert tuple(rows[0])[:8] == run_rows.KEYS
     assert {"time_p90_ns", "time_geomean_ns", "hwm_bytes", "vms_peak_bytes", "rss_peak_bytes"} <= set(rows[0])
     assert [(line["variant"], line["phase"], line["outcome"]) for line in rows][-3:] == [
         ("b", "STARTUP", "ok"),

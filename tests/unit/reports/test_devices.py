@@ -16,7 +16,7 @@ from memprof.base.errors import InputError
 from memprof.records import metrics
 from memprof.records.summary import summarise
 from memprof.records.types import PEAK, Charged, DeviceKind, Run, Value
-from memprof.reports import columns, frame, page
+from memprof.reports import columns, frame, page, trace
 from memprof.reports.page import drawn
 from memprof.reports.pictures import timeline, waterfall
 from memprof.reports.tables import explain, table
@@ -121,6 +121,14 @@ def test_page_draws_and_tells_them():
     (plain,) = drawn.page([[run()]]).models
     assert plain.groups[0].traces[0].device == ""
     assert "Device memory, which" not in page.render([run()])
+
+
+def test_trace_names_their_kinds():
+    made = with_devices(run())
+    slices = [event for event in json.loads(trace.render([made]))["traceEvents"] if event["ph"] == "X" and event["cat"] == "phase"]
+    assert [[kind["kind"] for kind in event["args"]["devices"]] for event in slices] == [
+        [kind.kind for kind in mark.devices] for mark in made.marks
+    ]
 
 
 def test_timeline_draws_them_to_scale():

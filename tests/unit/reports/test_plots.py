@@ -233,9 +233,9 @@ def test_areas_distinct_in_grey():
 def test_lines_distinct_without_colour():
     looks = [style.line(index) for index in range(60)]
 
-    assert len({(str(look.dash), look.marker) for look in looks}) == 60
-    assert len({look.marker for look in looks[:12]}) == 12
-    assert all(abs(luminance(look.colour) - luminance(other.colour)) > 8 for look, other in itertools.pairwise(looks[:7]))
+    assert len({(str(look["linestyle"]), look["marker"]) for look in looks}) == 60
+    assert len({look["marker"] for look in looks[:12]}) == 12
+    assert all(abs(luminance(look["color"]) - luminance(other["color"])) > 8 for look, other in itertools.pairwise(looks[:7]))
 
 
 def boxes(axes):
@@ -243,7 +243,7 @@ def boxes(axes):
     spans = {}
     for patch in axes.patches:
         rows = spans.setdefault(patch.get_label(), {})
-        for box in patch.get_path().vertices.reshape(-1, 5, 2):
+        for box in patch.get_path().vertices.reshape(-1, 5, 2)[:, :4]:
             rows[round((box[:, 1].min() + box[:, 1].max()) / 2)] = (box[:, 0].min(), box[:, 0].max())
     return spans
 

@@ -135,7 +135,7 @@ def test_peaks_picture_shows_kept_memory():
     assert panel.get_title(loc="left") == "after RELEASE"
     assert [text.get_text() for text in panel.texts] == ["60.0", "70.0"]
     assert len({axes.get_position().y0 for axes in figure.axes}) == 1  # five phases stand in one line
-    bar = peaks.bar_of([released()], "RELEASE", columns.Cache())
+    bar = peaks.bar_of([released()], "RELEASE", columns.columns)
     assert (bar.peak, bar.anon, bar.file, bar.unseen) == (60 * MIB, 50 * MIB, 10 * MIB, 0)
 
 

@@ -16,7 +16,6 @@ from memprof.explain import engine
 from memprof.records import store, summary
 from memprof.records.types import Outcome
 from memprof.reports import trace
-from memprof.reports.columns import Cache
 from memprof.reports.pictures import timeline
 from memprof.reports.tables.explain import lead
 
@@ -297,7 +296,7 @@ def test_tied_phases_peak_in_first():
     apart = run(memory=memory, where=machine(peak_bound_bytes=4096))
 
     def told(single):
-        drawn = timeline._drawn("a", [single], (), Cache()).peak
+        drawn = timeline._drawn("a", [single], ()).peak
         explained = explanation(
             measured=engine.measured(single)[:-1], peak_bound_bytes=single.machine.peak_bound_bytes, looked_peak_bytes=None
         )
