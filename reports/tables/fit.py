@@ -73,9 +73,7 @@ def _noise(point: LimitPoint, plain: LimitPoint) -> str:
         return ""
     sides = point.times_ns, plain.times_ns
     overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides))
-    counts = [(getattr(point, kind), getattr(plain, kind)) for kind in ("major_faults", "refaults")]
-    reclaimed = any(under is None or under > (free or 0) for under, free in counts)
-    return " (noise)" if overlap or not reclaimed else ""
+    return " (noise)" if overlap or not resources.reads_again(point, plain) else ""
 
 
 def _count(value: float | None) -> str:
@@ -159,7 +157,9 @@ def _notes(fitted: Fitted) -> list[str]:
             if fitted.max_time is None
             else "other work may disturb the times"
         )
-        notes.append(f"No limit was measured at full speed (at most {resources.FULL_SPEED:g}x in {CONFIRMATIONS} runs): {how}.")
+        notes.append(
+            f"No limit was measured at full speed (at most {resources.FULL_SPEED:g}x, or no page read again, in {CONFIRMATIONS} runs): {how}."
+        )
     notes += fitted.remarks
     return notes
 

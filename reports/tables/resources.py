@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import CONFIRMATIONS, Fitted
+from memprof.fit.fit import CONFIRMATIONS, Fitted, LimitPoint
 from memprof.laws.laws import FARTHEST
 from memprof.scale.answer import Scaled, words_of
 
@@ -73,7 +73,7 @@ def spare_words(fitted: Fitted) -> str:
 
 def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     """The least limit of the curve from the least on under which several runs worked, all of them, about as fast as with none, and what it is. None
-    where none did.
+    where none did. On a busy machine runs that read no page again count too, whatever time they took.
 
     It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held.
     """
@@ -84,12 +84,19 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     points = {point.limit_bytes: point for point in limited if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns}
     slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
     starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
-    believed = (limit for limit, point in points.items() if limit not in slow and point.runs >= CONFIRMATIONS)
-    fast = min((limit for limit in believed if limit > starved), default=None)
+    undisturbed = {limit for limit, point in points.items() if limit not in slow or not reads_again(point, usual)}
+    fast = min((limit for limit in undisturbed if limit > starved and points[limit].runs >= CONFIRMATIONS), default=None)
     if fast is None:
         return None
     above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
-    return fast, f"the least limit that was measured at full speed{above}, in {counted(points[fast].runs, 'run')}"
+    which = "in which no page was read again" if fast in slow else "that was measured at full speed"
+    return fast, f"the least limit {which}{above}, in {counted(points[fast].runs, 'run')}"
+
+
+def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
+    """Whether a run under a limit may have read pages again, or found them again, that the limit took from it. usual: with no limit."""
+    counts = [(getattr(point, kind), getattr(usual, kind)) for kind in ("major_faults", "refaults")]
+    return any(limited is None or limited > (free or 0) for limited, free in counts)
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
@@ -135,7 +142,7 @@ def yaml(resources: Resources) -> str:
     if resources.env:
         lines.append("env:  # with which this was measured")
         for name, value in sorted(resources.env.items()):
-            lines += [f"  - name: {json.dumps(name)}", f"    value: {json.dumps(value)}"]
+            lines.append(f"  - {{name: {json.dumps(name)}, value: {json.dumps(value)}}}")
     return "\n".join(lines)
 
 

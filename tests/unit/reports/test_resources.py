@@ -31,7 +31,10 @@ def test_fit_requests_no_slow_limit() -> None:
     assert (found.requests.bytes, found.requests.margin) == (60 * MIB, 0)
     assert found.requests.figure == "the RSS peak with no limit, as no limit was measured at full speed: 59.2 MiB"
     text = fit.render(fit_results.made(parts=(PartLimit("whole run", 40 * MIB, 60 * MIB, None, 12, 6),), curve=once))
-    assert "No limit was measured at full speed (at most 1.1x in 3 runs): --max-latency 2x searches the least limit" in text
+    assert (
+        "No limit was measured at full speed (at most 1.1x, or no page read again, in 3 runs): --max-latency 2x searches the least limit"
+        in text
+    )
     searched = fit.render(fit_results.made(curve=once, max_time=2.0))
     assert "--max-latency" not in searched and "No limit was measured at full speed" in searched
 
@@ -80,6 +83,17 @@ def test_fit_requests_above_slow_limits() -> None:
     )
     none = of_part(51, 73, curve=(*curve[:3], curve[-1]))
     assert none is not None and none.requests.figure.startswith("the RSS peak with no limit, as no limit was measured at full speed")
+
+
+def test_fit_requests_limit_without_reading_on_busy_machine() -> None:
+    """Times are too long there, and differ by more than a limit costs."""
+    usual = LimitPoint(None, 1e7, 0.0, 0.0, None, 0.0, 3)
+    still, reading = LimitPoint(52 * MIB, 3e7, 0.0, 0.0, None, 0.0, 3), LimitPoint(52 * MIB, 3e7, 0.0, 0.0, None, 9.0, 3)
+    found = of_part(52, 73, curve=(still, usual))
+    assert found is not None and found.requests.figure == "the least limit in which no page was read again, in 3 runs: 52.0 MiB"
+    for curve in ((reading, usual), (replace(still, refaults=None), usual), (replace(still, runs=2), usual)):
+        slow = of_part(52, 73, curve=curve)
+        assert slow is not None and slow.requests.figure.startswith("the RSS peak with no limit")
 
 
 def test_fit_limit_names_its_own_figure() -> None:
