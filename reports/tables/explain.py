@@ -406,8 +406,8 @@ def _in_program(explanation: Explanation, code: bool) -> str:
     if best is None or best.verified is None or not best.calls:
         return ""
     first = best is explanation.ranked[0]
-    measured = "Measured" if first else "Measured, the best of those that cost little time"
-    return f"{in_program(settings(best.settings), best.calls, code)} {measured}: {_effect(best)}."
+    choice = "Measured" if first else "Measured, the best of those that cost little time"
+    return f"{in_program(settings(best.settings), best.calls, code)} {choice}: {_effect(best)}."
 
 
 def _bars(explanation: Explanation) -> list[str]:
