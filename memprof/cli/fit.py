@@ -59,7 +59,7 @@ def command(
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution. Or that of a program.
 
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
-    RSS peak beside it is the upper figure for a device.
+    RSS peak beside it counts those too that others brought in. The answer ends with lines for a container's manifest.
     """
     from ..base.units import parse_bytes, parse_duration_ns, parse_ratio
     from ..fit import fit

@@ -68,8 +68,8 @@ class FitRequest:
 class PartLimit:
     """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
-    rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
-    resident pages that it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
+    rss_peak_bytes: its RSS peak, which counts pages that others share too, 0 if it was too short to be seen. touched_bytes: the resident pages that
+    it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
     least limit. None failed there or in more.
     """
 

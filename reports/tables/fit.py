@@ -69,7 +69,7 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
 
 def _noise(point: LimitPoint, plain: LimitPoint) -> str:
     """A mark on a time that the limit did not make: its runs took as long as some with no limit, or no page had to be read or found again."""
-    if point is plain:
+    if point is plain or not point.time_ns or not plain.time_ns:
         return ""
     sides = point.times_ns, plain.times_ns
     overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides))

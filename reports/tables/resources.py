@@ -40,14 +40,14 @@ class Resources:
 
 
 def of_fit(fitted: Fitted) -> Resources | None:
-    """Of the whole run; None where no limit was found under which it works.
+    """Of the whole run; None where no limit was found under which it works, and where it was too short for its peak to be seen.
 
     The least limit is slow, so what is requested is the least limit at full speed, or the RSS peak if none was measured. What a group is charged
     beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then
     both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
     part = fitted.whole
-    if part is None or part.least_bytes is None:
+    if part is None or part.least_bytes is None or not part.rss_peak_bytes:
         return None
     peak = part.rss_peak_bytes, "the RSS peak with no limit"
     if fitted.within_bytes is not None:
@@ -67,7 +67,8 @@ def of_fit(fitted: Fitted) -> Resources | None:
 
 def spare_words(fitted: Fitted) -> str:
     """What a limit that was given has above the RSS peak: `28.2 MiB (29%)`; empty where it has nothing."""
-    spare = (fitted.within_bytes or 0) - (fitted.whole.rss_peak_bytes if fitted.whole is not None else 0)
+    peak_bytes = fitted.whole.rss_peak_bytes if fitted.whole is not None else 0
+    spare = (fitted.within_bytes or 0) - peak_bytes if peak_bytes else 0
     return f"{format_bytes(spare)} ({spare / (fitted.within_bytes or 1):.0%})" if spare > 0 else ""
 
 

@@ -172,6 +172,13 @@ def test_fit_limit_is_what_was_given(within: int, peak: float, exact: bool, requ
     assert f"  limits:  # {words}" in text.splitlines()
 
 
+def test_fit_without_peak_has_no_lines() -> None:
+    """A program that ends at once has none that was seen, and 0 is no request."""
+    assert of_part(4, 0, within_bytes=4 * MIB) is None and of_part(4, 0) is None
+    part = PartLimit("whole run", 4 * MIB, 0, None, 3, 3)
+    assert "which leaves" not in fit.render(fit_results.made(parts=(part,), within_bytes=4 * MIB))
+
+
 def test_fit_within_too_little_has_no_lines() -> None:
     assert of_part(None, 60, within_bytes=40 * MIB) is None
     assert of_part(60, 67, within_bytes=60 * MIB, exact=False) is None, "allocated memory tells nothing of a container's"
