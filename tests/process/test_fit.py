@@ -15,7 +15,7 @@ from support import recorder_runs
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
 from support.recorder_runs import measured, runtime_file, wait_for
-from support.suites import apart, one
+from support.suites import apart, one, program
 
 from memprof.base import control_groups, leftovers
 from memprof.base.errors import InputError, UsageError
@@ -656,3 +656,24 @@ def test_device_memory_beside_the_limit(memprof, tmp_path, monkeypatch, clean):
 
     assert done.returncode == 0, done.stderr
     assert "It has up to 8.0 MiB of device memory, which RSS does not count." in done.stdout
+
+
+def test_answer_has_environment_of_settings(held, imagined):
+    """Those of a knob, of the user, of a runtime; not those by which memprof finds a program's packages, unless the user gave them."""
+    suite = replace(one(held(40), runs=1), set={"malloc_mmap_threshold": "64KiB"}, env={"WORDS": "a b"})
+    fitted = fit.fit(fit.FitRequest(suite, parts=(fit.WHOLE,), within=50 * MIB), Silent(), lambda line: None)
+
+    assert fitted.env == {"MALLOC_MMAP_THRESHOLD_": "65536", "WORDS": "a b"}
+    quiet = orders.of_one(suite)
+    quiet = replace(quiet, env={**quiet.env, "ORT_DISABLE_TELEMETRY": "1", "GONE": None})
+    assert quiet.settings_env == {**fitted.env, "ORT_DISABLE_TELEMETRY": "1"}
+
+
+def test_environment_of_program_without_surroundings():
+    suite = program("named=A=b true")
+    (variant,) = suite.variants
+    found = replace(variant.command, surroundings={"PYTHONPATH": "/cache/x", "A": "c", "B": None})
+    order = orders.of_one(replace(suite, variants=(replace(variant, command=found),)))
+
+    assert {"PYTHONPATH": "/cache/x", "A": "b", "B": None}.items() <= order.env.items()
+    assert order.settings_env == {"A": "b"}
