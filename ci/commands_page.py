@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
-from memprof.cli import group
+from memprof.doors.cli import group
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _WIDTH = 100

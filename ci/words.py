@@ -24,7 +24,7 @@ from proselint.registry import CheckRegistry
 from proselint.registry.checks import Check, Padding, types
 from proselint.tools import LintFile
 
-from memprof.cli import group
+from memprof.doors.cli import group
 
 try:
     import tomllib

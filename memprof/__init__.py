@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Runs, Summary, load, measure, summarise
     from .base.errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
+    from .doors.api import Runs, Summary, load, measure, summarise
     from .records.summary import Row
     from .records.types import Job, Machine, Mark, Model, Outcome, Run, Timeline
     from .subjects.suite import Suite, Variant
 
 _HOME = {
-    **dict.fromkeys(("Runs", "Summary", "load", "measure", "summarise"), "api"),
+    **dict.fromkeys(("Runs", "Summary", "load", "measure", "summarise"), "doors.api"),
     **dict.fromkeys(("InputError", "MeasurementError", "MemprofError", "UndecidedError", "UsageError"), "base.errors"),
     **dict.fromkeys(("Job", "Machine", "Mark", "Model", "Outcome", "Run", "Timeline"), "records.types"),
     **dict.fromkeys(("Suite", "Variant"), "subjects.suite"),

@@ -10,7 +10,7 @@ from .base.errors import InputError, out_of_memory
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        from .cli import main as command
+        from .doors.cli import main as command
     except Exception as error:
         if not out_of_memory(error):
             raise

@@ -30,11 +30,11 @@ with pytest.MonkeyPatch.context() as _environment:
     _environment.setenv("HYPOTHESIS_NO_PLUGINS", "1")  # it would import trio, which no test uses
     import hypothesis
 
-from memprof import cli
 from memprof.base import configuration_file
 from memprof.campaign import recorder_client
-from memprof.places import recorder_bundle
-from memprof.places.recorder_bundle import RecorderKind
+from memprof.doors import cli
+from memprof.places import recorder_start
+from memprof.places.recorder_start import RecorderKind
 from memprof.programs import recorder_build
 
 # How long an example takes says how busy the machine is, and nothing of what it shows. The examples are the same in each session: a change fails
@@ -189,7 +189,7 @@ def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if kind == "c":
         need_tool("cc")
         once("the recorder in C", _make_recorder_build)
-    monkeypatch.setattr(recorder_client, "recorder_command", lambda *_: recorder_bundle.recorder_command(kind))
+    monkeypatch.setattr(recorder_client, "recorder_command", lambda *_: recorder_start.recorder_command(kind))
     return kind
 
 

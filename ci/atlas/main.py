@@ -28,10 +28,10 @@ from memprof.base.cache import cache_folder
 from memprof.base.errors import MemprofError
 from memprof.base.units import counted, format_duration
 from memprof.campaign import campaign
+from memprof.campaign.fleet.search_client import Machines
 from memprof.campaign.progress import Silent
 from memprof.campaign.runs_writer import keeping
-from memprof.cli.fleet import FleetOptions, searching
-from memprof.fleet.search_client import Machines
+from memprof.doors.cli.fleet import FleetOptions, searching
 from memprof.records import store
 from memprof.reports import history as page
 from memprof.subjects.orders import plan

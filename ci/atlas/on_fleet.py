@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from memprof.campaign.fleet.message import SearchRequest
+from memprof.campaign.fleet.payload import SearchTrial
+from memprof.campaign.fleet.search_client import Machines
 from memprof.campaign.progress import Progress
-from memprof.fleet.message import SearchRequest
-from memprof.fleet.payload import SearchTrial
-from memprof.fleet.search_client import Machines
 from memprof.records.types import Run
 from memprof.subjects.suite import Suite
 from memprof.versions.commits import Commit

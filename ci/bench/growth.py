@@ -29,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, growth_curves, growth_runtime
 from memprof import zoo
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, parse_shapes, within_budget
+from memprof.growth.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, parse_shapes, within_budget
 from memprof.programs import commands
-from memprof.programs.runtimes import runners_path
 from memprof.records import work
 from memprof.records.types import COMMAND, RELOAD, Run
 from memprof.reports.tables import growth as tables

@@ -34,13 +34,13 @@ from memprof import zoo
 from memprof.base.errors import MemprofError
 from memprof.base.units import counted
 from memprof.campaign.progress import Silent
-from memprof.laws import design, laws
-from memprof.laws.laws import Law
-from memprof.laws.terms import CONSTANT, SizePoint, Term
+from memprof.growth.laws import design, laws
+from memprof.growth.laws.laws import Law
+from memprof.growth.laws.terms import CONSTANT, SizePoint, Term
+from memprof.growth.scale import scale
+from memprof.growth.scale.answer import Scaled, ScaleRequest
 from memprof.records import store
 from memprof.records.types import LawSearch
-from memprof.scale import scale
-from memprof.scale.answer import Scaled, ScaleRequest
 from memprof.subjects.dimensions import parse
 from memprof.subjects.suite import Suite, Variant
 

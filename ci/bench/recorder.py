@@ -26,11 +26,11 @@ from bench.table import aligned
 from bench.tools import verdict
 from memprof.base.errors import InputError
 from memprof.places.machine import this_machine
-from memprof.places.recorder_bundle import RecorderKind, recorder_command
+from memprof.places.recorder_start import RecorderKind, recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
 from memprof.recording.fold import Fold
-from memprof.recording.order import CommandStart, Header, Message, Start
+from memprof.records.recorder_order import CommandStart, Header, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 from memprof.subjects.suite import MS
 

@@ -89,7 +89,7 @@ def commands(*lines: Sequence[str]) -> None:
 def _command(words: Sequence[str]) -> None:
     import click
 
-    from memprof.cli import group
+    from memprof.doors.cli import group
 
     silent = io.StringIO()
     with (
@@ -301,7 +301,8 @@ def damage(name: str, seed: bytes, draw: random.Random) -> bytes | None:
 if __name__ == "__main__":
     # All that the commands import: the limit on memory is set after that.
     modules = [
-        f"memprof.{name}" for name in ("cli.gate", "cli.table", "verdicts.compare", "reports.page", "reports.trace", "subjects.suite")
+        f"memprof.{name}"
+        for name in ("doors.cli.gate", "doors.cli.table", "verdicts.compare", "reports.page", "reports.trace", "subjects.suite")
     ]
     harness.main(
         harness.Readers(TARGETS, seeds, [*modules, "pandas"], Path(__file__), damage, guided=False),

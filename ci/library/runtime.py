@@ -6,9 +6,9 @@ class Runtime:
 
     def load(self, model, options):
         """All that a script gets with `import memprof` once it measures; the model is not looked at."""
-        import memprof.api
+        import memprof
 
-        self.library = memprof.api
+        self.library = memprof.measure
 
     def prepare(self):
         """Nothing."""

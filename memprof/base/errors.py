@@ -8,7 +8,7 @@
 
 Anything else that is raised is a defect of memprof's: exit code 70 (EX_SOFTWARE of sysexits.h), and a file for a report.
 
-The message is the sentence that the user reads. An error is raised where the fact is known, and caught in one place, memprof.cli.
+The message is the sentence that the user reads. An error is raised where the fact is known, and caught in one place, memprof.doors.cli.
 """
 
 from __future__ import annotations

@@ -21,6 +21,12 @@ _HEAD = 256
 _MOST_OF_A_STREAM = 128 << 20
 FORCE = "--force replaces it"  # the advice of commands that write models and plans
 
+Data = mmap.mmap | bytes  # of a file that is mapped, or was read
+
+
+class Torn(Exception):
+    """The bytes of a file are not as its format says, or end too early."""
+
 
 def check_target(path: Path, may_replace: Callable[[bytes], bool] | None = None, what: str = "") -> None:
     """Raises InputError if it is known beforehand that no file can be written at this path.

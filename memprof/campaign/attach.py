@@ -16,8 +16,8 @@ from ..base.errors import InputError, MeasurementError, UsageError
 from ..places import kernel_log
 from ..places.containers import LookedAtGroup
 from ..places.place import HERE, Place, RecorderKind, RunningProcess, Started
-from ..recording.order import CommandStart, Message, Start
 from ..records import store
+from ..records.recorder_order import CommandStart, Message, Start
 from ..records.types import COMMAND, Job, Model, Run
 from .progress import Keep, Progress
 from .recorder_client import ask

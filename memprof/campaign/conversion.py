@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..base.leftovers import TOKEN, scratch
+from ..base.runners import runners_path
 from ..models import inputs
-from ..programs import runtimes
-from ..recording.order import Message, Start
+from ..programs import conversion_cache
 from ..records import store
+from ..records.recorder_order import Message, Start
 from ..records.types import STARTUP, Outcome, Run
 from ..subjects.order import Order
-from . import conversion_cache
 from .progress import Progress
 from .recorder_client import ask, without_recorder
 
@@ -108,7 +108,7 @@ def _message(order: Order, work: Path, space: Path, token: str) -> Message:
         "declared": inputs.shapes_that_run(Path(order.job.model.path), order.job.shapes, None),
     }
     start = Start(
-        argv=(order.python, str(runtimes.runners_path()), "build"),
+        argv=(order.python, str(runners_path()), "build"),
         env={"TMPDIR": str(space), **order.runtime.env, **order.job.env, TOKEN: token},
         stdin=json.dumps(child) + "\n",
     )

@@ -16,16 +16,16 @@ from ..base.errors import InputError
 from ..base.leftovers import TOKEN, end_marked
 from ..places import remote_groups
 from ..places.place import HERE, Place, RecorderKind, Started
-from ..places.recorder_bundle import recorder_command
-from ..programs import native
+from ..places.recorder_start import recorder_command
+from ..programs import conversion_cache, native
 from ..recording import order as recorder_order
 from ..recording.fold import Fold, Notice
-from ..recording.order import Header, Hold, Message, Start
 from ..records import store
+from ..records.recorder_order import Header, Hold, Message, Start
 from ..records.types import SCHEMA, STARTUP, Job, Outcome, Run
 from ..subjects.order import Order, intervals
 from ..subjects.values import parse_cpus
-from . import conversion_cache, nvidia
+from . import nvidia
 from .load_generator import Driving
 from .recordings import Spool
 

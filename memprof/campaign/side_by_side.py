@@ -21,7 +21,7 @@ from ..base.leftovers import end_leftovers, new_token
 from ..places import remote_groups
 from ..places.cgroups import GROUP_FILES, GroupFiles, sizes_in
 from ..places.place import Place, Started
-from ..recording.order import Message
+from ..records.recorder_order import Message
 from ..records.types import Run
 from ..subjects.order import Order
 from .campaign import cooled

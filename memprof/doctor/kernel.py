@@ -25,7 +25,7 @@ def counters(release: str) -> Finding:
     """How exactly the kernel of that release keeps a process's memory counters, which statm and status show.
 
     6.17 made statm and status sum all parts (and some stable kernels took that over). 6.2 replaced the counters of each thread, folded in every
-    64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c). See peak_bound of memprof.recording.bounds.
+    64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c). See peak_bound of memprof.base.counter_bounds.
     """
     version = version_of(release)
     if not version:

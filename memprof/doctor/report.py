@@ -15,13 +15,12 @@ from pathlib import Path
 
 import psutil
 
+from ..base.counter_bounds import late_by_thread
 from ..base.errors import MeasurementError, MemprofError, os_reason
 from ..base.leftovers import scratch
 from ..base.units import format_bound, format_bytes
 from ..campaign.progress import Progress
 from ..places.place import HERE, MachineState, Place
-from ..programs import runtimes
-from ..recording.bounds import late_by_thread
 from ..records.types import RUN, Machine, Polling, Run
 from .checks import CHILD, DEVICES, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
 from .devices import closed_drivers, device_facts, dma_bufs, drm_clients, kernel_parts, nvidia_driver
@@ -67,7 +66,7 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Doct
         raise MeasurementError("measuring is for Linux; runs files can be read, compared and drawn anywhere")
     machine = place.machine()
     if place is HERE:
-        interpreter = runtimes.interpreter(python)
+        interpreter = place.interpreter(python)
         checks, size = looks(interpreter, machine), transient_bytes(ROOT)
     else:
         with scratch("doctor") as work:
@@ -148,7 +147,7 @@ def _by_thread(machine: Machine) -> bool:
 def program_verdict(peak: int, size: int, bound: int, exact: bool, failure: str | None, by_thread: bool = False) -> str:
     """A sentence on how exact a program's peak is, by a program that held a block of this size, and little else; all in bytes.
 
-    by_thread: see memprof.recording.bounds; the bound is then that of one thread.
+    by_thread: see memprof.base.counter_bounds; the bound is then that of one thread.
     """
     if failure is not None:
         return f"nothing could be measured here: {failure}"

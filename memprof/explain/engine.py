@@ -28,7 +28,7 @@ from ..programs.runtimes import native_twin
 from ..records import store
 from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
-from ..subjects.order import Order
+from ..subjects.order import Order, assumed_words
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
 from .indexed_rows import TableUse
 from .records import SCHEMA, SEEN_SHARE, Explanation, PhaseFigures, PhaseLook, TensorCopies
@@ -56,8 +56,8 @@ def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
     Raises MeasurementError where a run fails, and what campaign.measure raises.
     """
     remarks: list[str] = []
-    if order.job.assumed:
-        progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
+    if assumed := assumed_words(order.job):
+        progress.say(assumed)
     index, tiny = weights(order, remarks, progress)
     looker = remote.looker(order, index, tiny)
     # Iterations are polled as often as other phases: their growth is looked at, and no latency is taken from this run.

@@ -11,11 +11,9 @@ says how much, and how little it is that pins. malloc_trim(0) gives back whole f
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
+from ..records.python_lines import GrowthLine, read_lines
 from ..records.types import EXECUTE, WARMUP, Job
 from ..subjects.order import Order
 from . import remote, waterfall
@@ -87,16 +86,6 @@ class Pinned:
     def given_back_bytes(self) -> int:
         """How much could be given back were the blocks gone that share a page with freed memory."""
         return self.whole_bytes + self.pages * PAGE
-
-
-@dataclass(frozen=True)
-class GrowthLine:
-    """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks."""
-
-    file: str
-    number: int
-    bytes: int
-    blocks: int
 
 
 @dataclass(frozen=True)
@@ -362,8 +351,3 @@ def lines(order: Order, progress: Progress, most: int = 10) -> tuple[GrowthLine,
         (run,) = campaign.measure([traced], Quiet(progress), lambda line: None)
         must_be_ok(run)
         return read_lines(path)[:most]
-
-
-def read_lines(path: Path) -> tuple[GrowthLine, ...]:
-    """The answer of runners/tracing.py, the line that grew most first."""
-    return tuple(GrowthLine(*row) for row in json.loads(path.read_text(encoding="utf-8")))

@@ -18,9 +18,8 @@ from typing import BinaryIO, cast
 
 from ..base import file_kinds
 from ..base.errors import InputError, UsageError, os_reason
-from ..base.files import mapped
+from ..base.files import Data, mapped
 from ..base.units import format_bytes
-from ..models.protobuf import Data
 from . import heap_text, heaptrack, massif, pprof, torch_snapshot
 from .phases import spans, with_phases
 from .profile import HeapProfile

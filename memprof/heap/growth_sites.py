@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..base.errors import InputError
-from ..programs.runtimes import runners_path
+from ..base.runners import runners_path
 from .frames import Frame, is_python
 from .names import group_name, is_allocator, short
 from .profile import HeapProfile

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base.errors import InputError
-from ..programs import environments
 from ..versions import installation
 
 MAGIC, LZ4 = b"memray\x00", b"\x04\x22\x4d\x18"
@@ -74,16 +73,15 @@ def interpreter(path: Path, install: Say | None) -> str:
         hint = "a newer memray beside memprof may read it" if number > max(_RELEASES) else "read it with the memray that wrote it"
         raise InputError(f"{path} is a memray capture of format {number}: {known}; {hint}")
     release, writers = _RELEASES[number]
-    made = [each for each in environments.of("memray", release) if each.version == release]
-    if not made and install is None:
+    made = installation.find("memray", release)
+    if made is None and install is None:
         own = _own()
         here = f"memray {own} beside memprof does not read it" if own else "memray is not installed beside memprof"
         raise InputError(
             f"{path} is a capture of memray {writers} (format {number}), which memray {release} reads; {here}: --yes makes an environment with it"
         )
-    if made:
-        environments.use(made[0])
-        return made[0].interpreter
+    if made is not None:
+        return made.interpreter
     assert install is not None
     return installation.ensure(_PACKAGE, release, install, python=sys.executable).interpreter
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..base.errors import InputError
+from ..base.files import Data
 from ..base.terminal_text import plain
-from ..models.protobuf import Data
 
 MOST_CONTAINERS = 5_000_000
 _MOST_STACK = 1 << 27  # values: torch writes a list of any length at once

@@ -17,9 +17,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
+from ..base import protobuf
 from ..base.errors import InputError
-from ..models import Torn, protobuf
-from ..models.protobuf import BYTES, VARINT, Data, Field
+from ..base.files import Data, Torn
+from ..base.protobuf import BYTES, VARINT, Field
 from . import one_moment
 from .frames import UNKNOWN, Frame
 from .one_moment import DEEPEST, IN_USE, MOST_ENTRIES, StackSums

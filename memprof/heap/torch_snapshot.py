@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..base.errors import InputError
+from ..base.files import Data
 from ..base.units import counted, format_bytes
-from ..models.protobuf import Data
 from . import one_moment, plain_pickle
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
 from .profile import HeapProfile, Kind, Snapshot

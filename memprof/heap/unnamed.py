@@ -15,9 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import MemprofError
-from ..base.files import mapped
+from ..base.files import Data, mapped
 from ..base.units import format_bytes
-from ..models.protobuf import Data
 from .frames import NO_MODULE, UNKNOWN, Frame
 from .names import is_allocator
 from .profile import HeapProfile, Snapshot

@@ -27,7 +27,3 @@ class Stored:
     shape: tuple[int, ...]
     begin: int
     end: int
-
-
-class Torn(Exception):
-    """The bytes of a file are not as its format says, or end too early."""

@@ -11,8 +11,8 @@ import math
 import struct
 from collections.abc import Iterator
 
-from . import Stored, Torn
-from .protobuf import Data
+from ..base.files import Data, Torn
+from . import Stored
 
 NAME = "model.bin"
 _TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")

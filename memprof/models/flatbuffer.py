@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 
-from . import Torn
+from ..base.files import Torn
 
 _LONGEST_TEXT = 1 << 16
 # Elements that may be read: a model's vectors are read a few times each.

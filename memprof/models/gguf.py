@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import InputError, near_or_all, os_reason
-from ..base.files import mapped
-from . import Torn, companion_files
+from ..base.files import Torn, mapped
+from . import companion_files
 
 MAGIC = b"GGUF"
 ALIGNMENT = 32

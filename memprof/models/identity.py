@@ -13,25 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base import file_kinds
+from ..base import file_kinds, protobuf
 from ..base.errors import InputError, UsageError, os_reason
-from ..base.files import mapped, sha256_of
+from ..base.files import Data, Torn, mapped, sha256_of
+from ..base.protobuf import Field
 from ..records.types import Model, ModelFile
-from . import (
-    Stored,
-    Torn,
-    companion_files,
-    ctranslate2_file,
-    flatbuffer,
-    genai_folder,
-    gguf,
-    onnx_file,
-    protobuf,
-    pt2_file,
-    pte_file,
-    tflite_file,
-)
-from .protobuf import Data, Field
+from . import Stored, companion_files, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, pt2_file, pte_file, tflite_file
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
 _FOLDERS = ("metadata/MANIFEST", genai_folder.NAME, ctranslate2_file.NAME)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from . import Torn
+from ..base.files import Torn
 
 _MOST_STEPS = 1 << 23  # origins that are carried along: a small file can name any number of them, a model does not
 _MOST_ROWS = 1 << 31  # more than any table has, and little enough for the arithmetic of who makes the inputs

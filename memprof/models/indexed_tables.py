@@ -15,12 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base import protobuf
 from ..base.errors import InputError
-from ..base.files import mapped
-from . import MOST_DIMENSIONS, Torn, companion_files, ctranslate2_file, flatbuffer, inputs, protobuf, tflite_file
+from ..base.files import Torn, mapped
+from ..base.protobuf import Field
+from . import MOST_DIMENSIONS, companion_files, ctranslate2_file, flatbuffer, inputs, tflite_file
 from .index_walk import IndexedTable, Indexing, IndexWalk, Operation
 from .nnpackage import first_model
-from .protobuf import Field
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

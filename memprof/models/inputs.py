@@ -15,9 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base import protobuf
 from ..base.errors import InputError
-from ..base.files import mapped
-from . import MOST_DIMENSIONS, Torn, flatbuffer, onnx_file, protobuf, tflite_file
+from ..base.files import Torn, mapped
+from . import MOST_DIMENSIONS, flatbuffer, onnx_file, tflite_file
 from .nnpackage import first_model
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..base.files import opened
-from . import Torn
+from ..base.files import Torn, opened
 
 _LARGEST = 16 << 20
 

@@ -13,7 +13,8 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import Stored, Torn
+from ..base.files import Torn
+from . import Stored
 
 _MAGIC = "7767517"
 _TAG = struct.Struct("<I")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from . import Torn, companion_files, protobuf
-from .protobuf import Data, Field
+from ..base import protobuf
+from ..base.files import Data, Torn
+from ..base.protobuf import Field
+from . import companion_files
 
 # message: {field: the message in it}; other fields hold no tensors.
 INSIDE: Mapping[str, Mapping[int, str]] = {

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import MOST_DIMENSIONS, Stored, Torn
+from ..base.files import Torn
+from . import MOST_DIMENSIONS, Stored
 
 # torch/_export/serde/schema.py, ScalarType
 _TYPES = {

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from . import MOST_DIMENSIONS, Stored, Torn
+from ..base.files import Data, Torn
+from . import MOST_DIMENSIONS, Stored
 from .flatbuffer import Flat
-from .protobuf import Data
 
 # Field numbers of the tables; of a union the number of its type, which its value follows.
 _PLANS, _BUFFERS, _INLINE, _SEGMENTS, _CONSTANTS, _NAMED = 1, 2, 3, 4, 5, 7

@@ -10,9 +10,10 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..base import protobuf
 from ..base.errors import InputError, os_reason
-from ..base.files import mapped
-from . import Torn, onnx_file, protobuf
+from ..base.files import Torn, mapped
+from . import onnx_file
 
 # Shape inference reads small constants (a Reshape's target, say); no weight worth leaving out is smaller.
 SMALL = 4096

@@ -18,12 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base import protobuf
 from ..base.errors import InputError, os_reason
-from ..base.files import mapped
+from ..base.files import Torn, mapped
+from ..base.protobuf import Field
 from . import (
     MOST_DIMENSIONS,
     Stored,
-    Torn,
     companion_files,
     ctranslate2_file,
     flatbuffer,
@@ -31,13 +32,11 @@ from . import (
     gguf,
     ncnn_file,
     onnx_file,
-    protobuf,
     pt2_file,
     pte_file,
     tflite_file,
 )
 from .nnpackage import first_model
-from .protobuf import Field
 
 
 @dataclass(frozen=True)

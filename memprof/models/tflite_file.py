@@ -6,7 +6,8 @@ layout is the same.
 
 from __future__ import annotations
 
-from . import MOST_DIMENSIONS, Torn
+from ..base.files import Torn
+from . import MOST_DIMENSIONS
 from .flatbuffer import Flat
 
 IDENTIFIERS = (b"TFL3", b"CIR0")

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 from ..base.control_groups import PREFIX, note_groups_in, remove_orphans
 from ..base.errors import InputError
-from ..recording.order import GroupOrder
+from ..records.recorder_order import GroupOrder
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
 from .place import HERE
 

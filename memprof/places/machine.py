@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..recording.bounds import peak_bound
+from ..base.counter_bounds import peak_bound
 from ..records.types import Machine
 
 _HEAD_BYTES = 2048  # of /proc/cpuinfo: the first CPU is enough; a server's whole file takes milliseconds

@@ -16,13 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..base import elf_machines
+from ..base.counter_bounds import peak_bound
 from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
-from ..models import companion_files
 from ..programs import commands
 from ..programs.commands import Command
-from ..recording import machines
-from ..recording.bounds import peak_bound
 from ..records.types import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
@@ -221,10 +220,12 @@ class Remote(Connection):
         """Refuse a program for another architecture before it is sent, unless something there translates such programs. Raises InputError."""
         needed = _MACHINES.get(self._facts["arch"])
         with path.open("rb") as file:
-            number = machines.machine(file.read(machines.HEAD))
+            number = elf_machines.machine(file.read(elf_machines.HEAD))
         if needed is None or number is None or number in needed or self.sh(_TRANSLATES) == "yes":
             return
-        raise InputError(f"{path.name} is a program for {machines.name(number)}; {self.name} is {self._facts['arch']}, so it was not sent")
+        raise InputError(
+            f"{path.name} is a program for {elf_machines.name(number)}; {self.name} is {self._facts['arch']}, so it was not sent"
+        )
 
     def _with_file(self, word: str, cwd: str | None, model: Model) -> str:
         option, equals, value = word.partition("=")
@@ -232,7 +233,7 @@ class Remote(Connection):
             path = Path(cwd or ".", text)
             if not text or os.path.isabs(text):
                 continue
-            if model.files and str(companion_files.place(path)) == model.path:
+            if commands.names_model(path, model):
                 return before + self.model(model)
             if os.path.isfile(path):
                 return before + self.file(str(path.absolute()))

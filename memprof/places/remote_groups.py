@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import control_groups
 from ..base.errors import InputError
-from ..recording.order import GroupOrder
+from ..records.recorder_order import GroupOrder
 from . import limits
 from .place import Place
 

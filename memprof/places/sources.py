@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ..base import files
 from ..base.cache import cache_folder
-from ..programs import runtimes
+from ..base.runners import runners_path
 
 
 @lru_cache(maxsize=1)
 def runners_zip() -> Path:
     """The zip file of runners/, written on first use. Raises InputError."""
-    top = runtimes.runners_path()
+    top = runners_path()
     return zipped("runners", {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*.py"))})
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.files import sha256_of
+from ..models import companion_files
 from ..models.identity import identify
 from ..records import phases
 from ..records.types import COMMAND, Model, ModelFile
@@ -223,6 +224,11 @@ def model_among(command: Command) -> Path | None:
             if text and os.path.isfile(os.path.join(path, "metadata", "MANIFEST")):
                 return Path(path)
     return None
+
+
+def names_model(path: Path, model: Model) -> bool:
+    """Whether the path that a command has as a word is that of the model of its row."""
+    return bool(model.files) and str(companion_files.place(path)) == model.path
 
 
 def models(commands: Sequence[Command], name: str | None) -> list[Model]:

@@ -21,8 +21,9 @@ from ..base import cache_folders, files
 from ..base.cache import cache_folder
 from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
+from ..base.runners import runners_path
 from ..records.types import Job
-from .runtimes import Runtime, runners_path
+from .runtimes import Runtime
 
 _COMPILERS = ("cc", "gcc", "clang")
 _PROGRAM = ("-std=gnu99", "-O2")

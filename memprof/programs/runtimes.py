@@ -5,6 +5,7 @@ The interpreter itself is asked in a short process (`runners describe`), because
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shlex
@@ -14,13 +15,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
 from ..base.errors import InputError, UsageError, near, near_or_all, os_reason
+from ..base.runners import runners_path
 from ..base.units import parse_bytes
 from ..models.identity import check_kind
 from . import environments
@@ -240,12 +241,23 @@ class _Described(msgspec.Struct):
     runtimes: list[Runtime]
 
 
-def runners_path() -> Path:
-    """The folder of the measured side's programs."""
-    spec = find_spec("memprof.runners")  # found, never imported
-    if spec is None or not spec.submodule_search_locations:
-        return Path(__file__).parents[2] / "runners"  # setuptools' editable install finds no folder without __init__.py inside a package
-    return Path(next(iter(spec.submodule_search_locations)))
+# Where distributions put other allocators.
+_ALLOCATORS = ("libjemalloc.so*", "libtcmalloc_minimal.so*", "libmimalloc.so*")
+_FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+
+
+def values_to_try(knob: Knob) -> tuple[str, ...]:
+    """The values of a knob to try on this machine beside its default."""
+    return allocators() if knob.name == "preload" else knob.candidates()
+
+
+def allocators() -> tuple[str, ...]:
+    """Shared libraries of other allocators on this machine, the first of each kind."""
+    libraries = []
+    for pattern in _ALLOCATORS:
+        paths = sorted(path for folder in _FOLDERS for path in glob.glob(f"{folder}/{pattern}"))
+        libraries += paths[:1]
+    return tuple(libraries)
 
 
 def interpreter(path: str | None) -> str:

@@ -24,9 +24,9 @@ from functools import cache
 from pathlib import Path
 
 from ..base.errors import InputError, UsageError, os_reason
+from ..base.runners import runners_path
 from ..records.phases import WORDS, own
 from . import elf
-from .runtimes import runners_path
 
 _OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
 _PHASE = re.compile(r"[A-Za-z0-9_.:-]+")

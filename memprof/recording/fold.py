@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..base.errors import InputError
+from ..records.recorder_order import Header
 from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
 from .charges import GroupCharges
@@ -22,7 +23,7 @@ from .kills import KillCounts
 from .life import Life, Usage
 from .line_phases import LinePhases, StatusLook, Word
 from .marks import MarkFold
-from .order import Header, decode
+from .order import decode
 from .outcome import LaunchFailure, ProgramEnd, judge
 from .phases import Phases, read_record
 from .process import ProcessState

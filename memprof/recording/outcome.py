@@ -8,8 +8,8 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
+from ..base import elf_machines
 from ..records.types import Status
-from . import machines
 from .line_phases import LinePhases
 from .marks import MarkFold
 from .phases import Phases
@@ -46,10 +46,10 @@ class LaunchFailure:
         message = f"{self.subject}: {os.strerror(self.reason)}"
         if self.reason != errno.ENOEXEC:
             return message
-        machine = machines.machine(self.head)
+        machine = elf_machines.machine(self.head)
         if machine is None:
             return message + " (a script needs #! and its interpreter in its first line)"
-        return f"{message} (a program for {machines.name(machine)}; this machine is {state.header.machine.arch})"
+        return f"{message} (a program for {elf_machines.name(machine)}; this machine is {state.header.machine.arch})"
 
 
 @dataclass

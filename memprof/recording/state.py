@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .bounds import peak_bound
+from ..base.counter_bounds import peak_bound
+from ..records.recorder_order import Header
 from .devices import DeviceHistory
-from .order import Header
 from .swap import Swap
 from .tree import ProcessTree
 

@@ -343,7 +343,7 @@ class Machine:
     swap_bytes: int
     page_bytes: int
     huge_pages: str
-    peak_bound_bytes: int  # how far a high-water mark of the run can lie from the truth (see memprof.recording.bounds)
+    peak_bound_bytes: int  # how far a high-water mark of the run can lie from the truth (see memprof.base.counter_bounds)
 
     @property
     def words(self) -> str:

@@ -11,7 +11,7 @@ from ..base.errors import MemprofError, UsageError
 from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob
-from ..recording import order as recording_order
+from ..records.recorder_order import CommandStart
 from ..records.types import COMMAND, Model, ModelFile
 from .order import Order, asked, at_least
 from .settings import OF_A_SUITE
@@ -115,7 +115,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         phase_regexes=suite.phase_regexes,
         drive=suite.drive.words if suite.drive else None,
     )
-    watched = recording_order.CommandStart(tuple(suite.phase_regexes.items()), bool(suite.phases), suite.drive is not None)
+    watched = CommandStart(tuple(suite.phase_regexes.items()), bool(suite.phases), suite.drive is not None)
     reads = suite.stdin and error is None and suite.place.inherits
     return Order(
         job,

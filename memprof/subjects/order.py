@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..base.errors import MemprofError, UsageError
+from ..models import inputs
 from ..places.place import HERE, Place, RecorderKind
 from ..programs.runtimes import Runtime
-from ..recording.order import CommandStart, GroupOrder
+from ..records.recorder_order import CommandStart, GroupOrder
 from ..records.types import EXECUTE, GENERATE, PROMPT, Job, Model
 from .drive import Drive
 from .suite import MS, Suite
@@ -96,6 +98,17 @@ def asked(suite: Suite, model: Model, runtime: str, variant: str) -> Job:
         iterations_interval_ns=suite.interval_ns or MS,
         version=suite.version,
     )
+
+
+def shapes_that_run(job: Job) -> dict[str, tuple[int, ...]] | None:
+    """The shape of each input of the model as it runs; open dimensions that nobody gave are 1. None if the file of inputs cannot be read."""
+    return inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs)
+
+
+def assumed_words(job: Job) -> str:
+    """The model's name, and which of its open dimensions run as 1; empty where there are none."""
+    remark = inputs.remark(job.assumed, Path(job.model.path))
+    return f"{job.model.name}: {remark}" if remark else ""
 
 
 def intervals(job: Job) -> dict[str, int]:

@@ -15,7 +15,7 @@ from ..base.units import counted
 from ..models import check_extents, inputs
 from ..models.identity import identify
 from ..models.indexed_tables import indexing
-from ..places.recorder_bundle import recorder_command
+from ..places.recorder_start import recorder_command
 from ..programs import commands, native, runtimes
 from ..programs.runtimes import Runtime
 from ..records.types import Model
@@ -47,7 +47,7 @@ def plan(suite: Suite) -> Plan:
     if suite.drive is not None:
         command_orders.check_drive(suite, programs)
     variants = _variants(suite)
-    models = _models(suite)
+    models = models_of(suite)
     orders: list[Order] = []
     if not models:
         orders += command_orders.of_commands(suite, programs, None)
@@ -171,6 +171,23 @@ def of_one(suite: Suite) -> Order:
     return first
 
 
+def located(suite: Suite, travels: bool) -> tuple[Model, Runtime, str | None]:
+    """The one model of a suite, its runtime, and the interpreter that has it at the suite's place.
+
+    travels: each machine of a fleet takes an interpreter of its own, for the path of one here means nothing there. The interpreter is then the one
+    that the suite names, if any. Raises UsageError for a model that the runtime does not take, and as runtimes.located does.
+    """
+    if not suite.models:
+        raise UsageError("name a model to measure")
+    own = suite.only
+    named = own.python or suite.python
+    runtime, python = runtimes.located(own.runtime, named, suite.place)
+    model = identify(suite.models[0], suite.name)
+    if not runtime.takes(model.path):
+        raise UsageError(f"{model.name}: {os.path.basename(runtime.name)} does not take it")
+    return model, runtime, named if travels else python
+
+
 def order(suite: Suite, model: Model, variant: Variant) -> Order:
     """The Order of one variant on a model that was identified before: its first thread count, repeat 1. Raises as `plan` does."""
     suite = suite.over(DEFAULTS)
@@ -180,7 +197,8 @@ def order(suite: Suite, model: Model, variant: Variant) -> Order:
     return replace(first, job=replace(first.job, repeat=1), recorder=recorder, max_celsius=suite.max_celsius)
 
 
-def _models(suite: Suite) -> list[Model]:
+def models_of(suite: Suite) -> list[Model]:
+    """The models of a suite, hashed. Raises InputError for one that is none, UsageError for two of one name."""
     models = [identify(path, suite.name if len(suite.models) == 1 else None) for path in suite.models]
     for model in models:
         if sum(other.name == model.name for other in models) > 1:

@@ -24,7 +24,7 @@ from ..base.cache import cache_folder
 from ..base.errors import InputError, os_reason
 from ..base.leftovers import end_leftovers, half_made
 from ..base.units import format_bytes
-from ..campaign import conversion_cache
+from ..programs import conversion_cache
 from ..subjects.suite import Build, Suite
 from . import installation, worktrees
 from .worktrees import Repository, Worktree

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
 from ..base.leftovers import end_leftovers, half_made
+from ..base.runners import runners_path
 from ..base.units import counted, format_bytes, format_duration
 from ..programs import environments, runtimes
 from ..programs.environments import Environment
@@ -151,6 +152,14 @@ def ensure(
             made = [_make(wish, package, say, lambda estimate: make_room(estimate.disk_bytes, limit_bytes, say), kept=False)]
         environments.use(made[0])
         return made[0]
+
+
+def find(name: str, version: str) -> Environment | None:
+    """The environment of a release that is there already, if any. Nobody removes it while this memprof runs."""
+    made = next((each for each in environments.of(name, version) if each.version == version), None)
+    if made is not None:
+        environments.use(made)
+    return made
 
 
 def remove(text: str) -> list[Environment]:
@@ -305,7 +314,7 @@ def _import_error(python: str, name: str, variables: Mapping[str, str]) -> str |
     """Why the runtime cannot be imported in an environment, with what that wrote; None if it can."""
     try:
         done = subprocess.run(
-            [python, str(runtimes.runners_path()), "check", name],
+            [python, str(runners_path()), "check", name],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **variables},

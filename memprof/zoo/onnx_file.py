@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from ..models.protobuf import opening
+from ..base.protobuf import opening
 from .graph import Weight
 from .weights import blocks
 

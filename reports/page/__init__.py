@@ -126,7 +126,7 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
     """What runs of `memprof scale` tell."""
     if not any(run.job.at for run in runs):
         return []
-    from memprof.scale import predictions  # brings scipy along, which no other page needs
+    from memprof.growth.scale import predictions  # brings scipy along, which no other page needs
 
     from ..pictures import saving, scale
     from ..tables.scale import answers, finding, notes

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 from memprof.base import terminal_text
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
-from memprof.fit.fit import Fitted, LimitPoint
+from memprof.footprint.fit import Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..tables import grid

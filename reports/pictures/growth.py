@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from memprof.base.errors import InputError
-from memprof.grow.grow import GrowthAnswer
-from memprof.grow.kinds import Kind, kind_of
+from memprof.growth.grow.grow import GrowthAnswer
+from memprof.growth.grow.kinds import Kind, kind_of
 from memprof.records import store, work
 from memprof.records.metrics import BYTES
 from memprof.records.types import COMMAND, Run

@@ -17,12 +17,12 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
-from memprof.laws.laws import Prediction
-from memprof.laws.terms import Coordinates
+from memprof.growth.laws.laws import Prediction
+from memprof.growth.laws.terms import Coordinates
+from memprof.growth.scale import predictions as scale_laws
+from memprof.growth.scale.answer import PlaceRun, Scaled, Within, words_of
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
-from memprof.scale import predictions as scale_laws
-from memprof.scale.answer import PlaceRun, Scaled, Within, words_of
 
 from ..tables import grid
 from ..tables.grid import Unit

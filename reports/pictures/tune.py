@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from memprof.tune.answer import Tuned, TunedRuntimes, shown
+from memprof.footprint.tune.answer import Tuned, TunedRuntimes, shown
 
 from ..tables import tune
 from . import tradeoff

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from memprof.base.units import counted, format_duration, listed
-from memprof.bisect.bisect import Bisected
-from memprof.bisect.bisect_request import StepSide
-from memprof.bisect.search import VersionStep
-from memprof.bisect.undo_search import Undoing
 from memprof.explain.records import Explanation
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
+from memprof.regressions.bisect.bisect import Bisected
+from memprof.regressions.bisect.bisect_request import StepSide
+from memprof.regressions.bisect.search import VersionStep
+from memprof.regressions.bisect.undo_search import Undoing
 
 from . import grid
 from .explain import settings

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
+from memprof.footprint.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..ran import shaped

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from memprof.base.units import counted, format_duration
-from memprof.fleet.monitor import Fleet
+from memprof.campaign.fleet.monitor import Fleet
 
 from . import grid
 from .grid import Section, TextTable

@@ -9,7 +9,7 @@ from typing import Any
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.grow.grow import GrowthAnswer, KindGrowth
+from memprof.growth.grow.grow import GrowthAnswer, KindGrowth
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.verdicts.growth import Growth, Where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
-from memprof.grow.grow import GrowthAnswer
+from memprof.growth.grow.grow import GrowthAnswer
 from memprof.records.settings import in_a_line
 from memprof.records.types import COMMAND, Run
 

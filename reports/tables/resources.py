@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import CONFIRMATIONS, Fitted, LimitPoint
-from memprof.laws.laws import FARTHEST
-from memprof.scale.answer import Scaled, words_of
+from memprof.footprint.fit import CONFIRMATIONS, Fitted, LimitPoint
+from memprof.growth.laws.laws import FARTHEST
+from memprof.growth.scale.answer import Scaled, words_of
 
 FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only

@@ -9,10 +9,10 @@ from typing import Any
 
 from memprof.base.terminal_text import shortened
 from memprof.base.units import BYTE_UNITS, format_bytes, format_number
-from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
-from memprof.laws.terms import SizePoint
+from memprof.growth.laws.laws import FARTHEST, Coefficient, Law, bounds
+from memprof.growth.laws.terms import SizePoint
+from memprof.growth.scale.answer import PeakChange, PlaceRun, Scaled, Within, words_of
 from memprof.records.metrics import BYTES
-from memprof.scale.answer import PeakChange, PlaceRun, Scaled, Within, words_of
 
 from . import grid, resources
 from .grid import Say, Section, TextTable, Unit

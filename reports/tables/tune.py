@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from memprof.base.units import counted, format_bytes
+from memprof.footprint.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
 from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import late_rise_words
 from memprof.records.types import EXECUTE
-from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
 from memprof.verdicts.compare import Verdict, verdict_of
 
 from ..ran import shaped

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from support.native_programs import folded
 
-from memprof.places.recorder_bundle import recorder_zip
-from memprof.recording.order import Message, Start, lines
+from memprof.programs.recorder_zip import recorder_zip
+from memprof.recording.order import lines
+from memprof.records.recorder_order import Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run
 
 from .booting import Board

@@ -16,8 +16,9 @@ from support.native_programs import HEAD, HEADER, folded
 from support.recorder_runs import with_patience
 
 from memprof.doctor import devices
-from memprof.places.recorder_bundle import recorder_zip
-from memprof.recording.order import CommandStart, Message, Start, lines
+from memprof.programs.recorder_zip import recorder_zip
+from memprof.recording.order import lines
+from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run
 
 from .booting import Board

@@ -12,9 +12,9 @@ import pytest
 from conftest import Memprof, Scenario
 from support import recorder_runs
 
+from memprof.base.counter_bounds import peak_bound
 from memprof.base.errors import InputError
 from memprof.programs import recorder_build
-from memprof.recording.bounds import peak_bound
 
 from .booting import Board
 from .making import CACHE

@@ -12,12 +12,13 @@ from conftest import Memprof
 from support.compiler import once_compiled
 from support.native_programs import HEAD, HEADER, SWAPPED_OUT, folded, swapped_out
 
+from memprof.base.counter_bounds import peak_bound
 from memprof.base.errors import InputError
 from memprof.places.machine import this_machine
 from memprof.programs import recorder_build
-from memprof.recording.bounds import peak_bound
-from memprof.recording.order import CommandStart, Hold, Message, Start, lines
+from memprof.recording.order import lines
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart, Hold, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run
 
 from .booting import Board

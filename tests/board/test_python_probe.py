@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from support.native_programs import folded
 
-from memprof.places.recorder_bundle import recorder_zip
-from memprof.recording.bounds import peak_bound
-from memprof.recording.order import CommandStart, Message, Start, lines
+from memprof.base.counter_bounds import peak_bound
+from memprof.programs.recorder_zip import recorder_zip
+from memprof.recording.order import lines
+from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 
 from .booting import Board

@@ -8,7 +8,7 @@ import pytest
 from support.atlas import atlas  # noqa: F401  (the fixtures)
 from support.sample_runs import runs
 
-from memprof.fleet.search_client import ComparisonResult
+from memprof.campaign.fleet.search_client import ComparisonResult
 from memprof.versions import history_folder as folder
 from memprof.versions.pip import Listed
 

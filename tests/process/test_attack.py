@@ -43,7 +43,7 @@ def test_kill_detects_exit_code_and_loss(monkeypatch):
 
 
 def test_doors_cover_every_command():
-    from memprof.cli import group
+    from memprof.doors.cli import group
 
     doors = {words[0] for words in faults.DOORS.values()}
     assert doors | {"clean", "worker", "fleet"} >= set(group.listed) >= doors  # those need another machine, or a scheduler

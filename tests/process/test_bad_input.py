@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from support.recorder_runs import PYTHON, QUICK, measured, runtime_file, script, sentence
 
-from memprof.cli import main
+from memprof.doors.cli import main
 
 USAGE, INPUT = 2, 5
 

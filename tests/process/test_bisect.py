@@ -19,12 +19,12 @@ from support.sample_runs import MIB
 from support.session_cache import own_cache
 
 from memprof.base.errors import InputError, UsageError
-from memprof.bisect import bisect, version_range
-from memprof.bisect.bisect_request import BisectRequest
 from memprof.campaign.progress import Silent
 from memprof.programs.commands import of_words
 from memprof.programs.environments import Environment
 from memprof.records.types import COMMAND
+from memprof.regressions.bisect import bisect, version_range
+from memprof.regressions.bisect.bisect_request import BisectRequest
 from memprof.subjects.suite import Suite, Variant
 from memprof.versions import installation, packages, worktrees
 from memprof.versions.pip import Listed

@@ -14,9 +14,10 @@ import pytest
 from support.recorder_runs import NEAR
 
 import memprof as package
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
-from memprof.cli import subject
-from memprof.programs.runtimes import describe, runners_path
+from memprof.doors.cli import subject
+from memprof.programs.runtimes import describe
 from memprof.records.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 10 << 20}], "execute": [{"spike": 6 << 20}]}
@@ -201,7 +202,7 @@ def modules_of(code):
 
 
 def test_measuring_imports_nothing_heavy():
-    loaded = modules_of("import memprof.campaign.campaign, memprof.subjects.suite, memprof.cli.run, memprof.cli.progress")
+    loaded = modules_of("import memprof.campaign.campaign, memprof.subjects.suite, memprof.doors.cli.run, memprof.doors.cli.progress")
 
     assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
 

@@ -17,10 +17,10 @@ from support.session_cache import once
 
 import memprof
 from memprof.base.errors import InputError
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.places.place import HERE
 from memprof.programs import runtimes
-from memprof.programs.runtimes import runners_path
 from memprof.subjects.orders import plan
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
@@ -130,8 +130,9 @@ def test_interpreter_asked_once_for_runtimes(tmp_path, monkeypatch):
 
 
 def test_run_imports_no_rare_modules(tmp_path):
-    code = "import sys, memprof.cli.run, memprof.cli.progress, memprof.gate.decide, memprof.campaign.campaign, memprof.reports.tables.gate"
-    words = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
+    modules = "doors.cli.run", "doors.cli.progress", "regressions.gate.decide", "campaign.campaign", "reports.tables.gate"
+    code = "; ".join(f"import memprof.{module}" for module in modules)
+    words = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert not {"email", "http.client", "rich", "ssl", "xml", "concurrent.futures"} & set(done.stdout.split())

@@ -18,7 +18,7 @@ from support.manual import ROOT
 from support.recorder_runs import sentence
 
 from memprof.programs import environments
-from memprof.recording.order import GroupOrder
+from memprof.records.recorder_order import GroupOrder
 from memprof.records.types import COMMAND
 from memprof.subjects.settings import SETTINGS
 

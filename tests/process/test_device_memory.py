@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.recorder_runs import MIB
 
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 from memprof.records import store
 
 HOLD = "import os, time\nfile = os.memfd_create('it'); os.write(file, bytes({mib} << 20))\n"

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 from support.doctor_roots import Root, printed, report, root  # noqa: F401  (the fixtures)
 
-from memprof.cli.doctor import command
 from memprof.doctor import process
 from memprof.doctor import report as doctor
 from memprof.doctor.machine import emulation
 from memprof.doctor.report import DoctorReport
+from memprof.doors.cli.doctor import command
 from memprof.places.machine import this_machine
 from memprof.places.place import HERE
 
@@ -60,7 +60,7 @@ def test_doctor_with_unwritable_cache(memprof: Memprof, tmp_path: Path, monkeypa
 
 
 def test_doctor_imports_nothing_heavy() -> None:
-    code = "import sys, memprof.doctor, memprof.cli.doctor, memprof.cli.progress; print(*sys.modules)"
+    code = "import sys, memprof.doctor, memprof.doors.cli.doctor, memprof.doors.cli.progress; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pandas", "numpy", "matplotlib", "scipy"} & set(loaded)
 

@@ -15,14 +15,14 @@ from support.session_cache import once
 
 from memprof import zoo
 from memprof.campaign import campaign
-from memprof.grow.grow import GrowRequest, work_order
+from memprof.footprint.tune import candidates
+from memprof.footprint.tune.answer import TuneRequest
+from memprof.growth.grow.grow import GrowRequest, work_order
 from memprof.programs import runtimes
 from memprof.records import work
 from memprof.subjects import orders
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite
-from memprof.tune import candidates
-from memprof.tune.answer import TuneRequest
 
 np = pytest.importorskip("numpy")
 onnx = pytest.importorskip("onnx")

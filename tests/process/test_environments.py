@@ -215,7 +215,7 @@ def test_install_removes_unimportable_runtime(fresh):
 
 
 def test_install_large_download_needs_consent(installed, memprof, monkeypatch):
-    monkeypatch.setattr("memprof.cli.runtimes._LARGE", 10)
+    monkeypatch.setattr("memprof.doors.cli.runtimes._LARGE", 10)
     monkeypatch.setattr(pip, "files_for", lambda *_: [pip.Download("onnxruntime", "1.16.1", 2000, 8000)])
     before = left(installed / "cache")
 

@@ -143,7 +143,7 @@ def test_explain_exit_code_of_failed_child(memprof, scenario, nothing_left) -> N
 
 
 def test_explain_exit_code_of_unreadable_memory(scenario, monkeypatch: pytest.MonkeyPatch, capsys, nothing_left) -> None:
-    from memprof import cli
+    from memprof.doors import cli
     from memprof.explain import memory_map as look
 
     def refused(pid: int, name: str) -> int:
@@ -160,7 +160,7 @@ def test_explain_help_without_numpy_and_matplotlib() -> None:
     import subprocess
 
     code = (
-        "import sys\nfrom memprof.cli import group\n"
+        "import sys\nfrom memprof.doors.cli import group\n"
         "try: group(['explain', '--help'])\nexcept SystemExit: pass\n"
         "assert not {'numpy', 'matplotlib', 'pandas'} & set(sys.modules)"
     )

@@ -18,8 +18,8 @@ from conftest import need_tool
 from support import native_programs, recorder_runs, sample_runs
 from support.compiler import once_compiled
 
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign, recorder_client
-from memprof.programs.runtimes import runners_path
 from memprof.records import store
 from memprof.records.types import Run
 from memprof.subjects.orders import plan
@@ -55,7 +55,7 @@ def stands_still(pid: int) -> bool:
 # memprof, whose look at a child lasts until one of the two is ended.
 LOOKS_ON = """
 import pathlib, time
-from memprof import cli
+from memprof.doors import cli
 from memprof.explain import snapshot
 
 def look(*words):

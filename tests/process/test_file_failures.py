@@ -277,7 +277,7 @@ def nobodys_python():
 
 
 def as_nobody(place, python, *words):
-    program = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r}); from memprof.cli import main; main()"
+    program = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r}); from memprof.doors.cli import main; main()"
     environment = {**os.environ, "XDG_CACHE_HOME": str(place / "cache")}
     options = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": place, "env": environment}
     try:

@@ -22,8 +22,8 @@ from memprof.base.errors import InputError, UsageError
 from memprof.base.processes import boot
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.fit import fit
-from memprof.fit.fit import PARTS
+from memprof.footprint import fit
+from memprof.footprint.fit import PARTS
 from memprof.places import limits
 from memprof.places.place import HERE
 from memprof.programs.runtimes import runners_path

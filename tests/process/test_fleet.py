@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
-from memprof.fleet import message, scheduler, scheduler_client, worker
+from memprof.campaign.fleet import message, scheduler, scheduler_client, worker
 from memprof.records import store
 
 POOL = ("--machines", "pool=lab")
@@ -317,7 +317,7 @@ def test_desk_waiting_logs_no_errors(memprof, lab, tmp_path):
 def test_protocol_mismatch_named(memprof, scenario, lab, monkeypatch):
     scenarios(scenario, "m")
     monkeypatch.setattr(scheduler, "PROTOCOL", 99)
-    monkeypatch.setattr("memprof.fleet.message.version", lambda: "9.9")
+    monkeypatch.setattr("memprof.campaign.fleet.message.version", lambda: "9.9")
 
     done = memprof("run", "m.json", *SHORT, *on(lab), "-o", "runs.jsonl")
 

@@ -18,10 +18,10 @@ from support.fleets import fleet, until
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
+from memprof.campaign.fleet import scheduler
+from memprof.campaign.fleet.message import ComparisonTask
+from memprof.campaign.fleet.scheduler_client import SchedulerClient
 from memprof.campaign.progress import Silent
-from memprof.fleet import scheduler
-from memprof.fleet.message import ComparisonTask
-from memprof.fleet.scheduler_client import SchedulerClient
 from memprof.records import store
 from memprof.subjects.suite import Suite
 

@@ -21,10 +21,10 @@ pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
-from memprof.bisect import search
-from memprof.fleet import scheduler_client
+from memprof.campaign.fleet import scheduler_client
+from memprof.footprint.tune import tuner
 from memprof.records import store
-from memprof.tune import tuner
+from memprof.regressions.bisect import search
 
 FIXED = (*COMMON, "--set", "slow=no", "--set", "idle=a", "--set", "bad=no")
 

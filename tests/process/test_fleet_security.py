@@ -17,12 +17,12 @@ from support.recorder_runs import sentence
 from support.sample_runs import run
 from support.suites import one
 
-from memprof.fleet import scheduler, scheduler_client, search_client
-from memprof.laws import design
+from memprof.campaign.fleet import scheduler, scheduler_client, search_client
+from memprof.growth.laws import design
+from memprof.growth.scale import runs as scale_runs
+from memprof.growth.scale import scale
+from memprof.growth.scale.answer import ScaleRequest
 from memprof.records.types import Attempt
-from memprof.scale import runs as scale_runs
-from memprof.scale import scale
-from memprof.scale.answer import ScaleRequest
 from memprof.subjects import dimensions
 
 

@@ -25,7 +25,7 @@ def test_confirm_without_measurable_runs(memprof, files):
 def test_gate_imports_nothing_heavy(files):
     code = (
         "import sys; absent = ('fcntl', 'resource', 'termios', 'pwd', 'grp', 'pty', 'numpy', 'pandas', 'scipy', 'matplotlib', 'psutil');"
-        "sys.modules.update(dict.fromkeys(absent)); from memprof.cli import group;"
+        "sys.modules.update(dict.fromkeys(absent)); from memprof.doors.cli import group;"
         "code = group.main(['gate', 'head.jsonl', '--baseline', 'base.json', '--also', 'junit=x.xml'], standalone_mode=False);"
         "assert not {'memprof.campaign.campaign', 'memprof.subjects.suite', 'memprof.recorder', "
         "'memprof.versions.worktrees'} & set(sys.modules); sys.exit(code)"

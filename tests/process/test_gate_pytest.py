@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 def lean(monkeypatch):
     """Every pytest that follows loads this plugin alone: hypothesis's takes a second of each. How an installed plugin is found, other tests show."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "memprof.pytest_plugin")
+    monkeypatch.setenv("PYTEST_PLUGINS", "memprof.doors.pytest_plugin")
 
 
 TESTS = """
@@ -319,7 +319,7 @@ def test_fixture_measures_models_and_functions(pytester, lean, mode):
 
 def test_plugin_unused_imports_nothing(pytester):
     pytester.makepyfile(
-        "import sys\ndef test(): assert not {'memprof.api', 'memprof.campaign.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
+        "import sys\ndef test(): assert not {'memprof.doors.api', 'memprof.campaign.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
     )
 
     pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)
@@ -376,7 +376,7 @@ NOTED = ["*In call 5: memprof calls a test with leaks= many times in one process
 def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     pytester.makepyfile(GROWING)
-    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
+    pytester.makeconftest("from memprof.doors.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
     pytester.makeini("[pytest]\naddopts = --strict-markers\n")
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
@@ -512,7 +512,8 @@ def test_fixture_grows_of_functions(pytester, lean):
         "def fail():\n    raise ValueError('not today')\n"
     )
     pytester.makepyfile(
-        test_it="import pytest\nimport work\nfrom memprof.pytest_plugin import fixture\nfrom memprof.grow import grow\ngrow._FIRST = 200\n"
+        test_it="import pytest\nimport work\nfrom memprof.doors.pytest_plugin import fixture\nfrom memprof.growth.grow import grow\n"
+        "grow._FIRST = 200\n"
         "fixture._BUDGET_NS = 60 * 10**9\n"
         "def test_leak(memprof):\n    grows = memprof.grows(work.leak, 65536)\n    assert 60000 < grows.verdict.slope < 70000\n    assert not grows\n"
         "def test_fine(memprof):\n    assert not memprof.grows(work.fine)\n"
@@ -552,7 +553,7 @@ def test_over():
 
 def test_memprof_option_shows_each_test(pytester, lean):
     pytester.makepyfile(SHOWN)
-    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
+    pytester.makeconftest("from memprof.doors.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
 
     done = pytester.runpytest_subprocess("--memprof", "--junitxml=out.xml", "--durations=0")
 

@@ -21,10 +21,10 @@ from support.sample_runs import MIB, job
 from memprof.base import leftovers
 from memprof.base.cache import cache_folder
 from memprof.campaign import campaign
-from memprof.gate import interleaving
-from memprof.gate.confirmation import orders_again
 from memprof.records import store
 from memprof.records.summary import VariantKey
+from memprof.regressions.gate import interleaving
+from memprof.regressions.gate.confirmation import orders_again
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite as Wanted

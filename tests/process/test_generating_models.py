@@ -10,8 +10,8 @@ from support.session_cache import once
 
 import memprof as library
 from memprof import zoo
+from memprof.base.runners import runners_path
 from memprof.models import gguf
-from memprof.programs.runtimes import runners_path
 
 MIB = 1 << 20
 

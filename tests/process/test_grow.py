@@ -19,8 +19,8 @@ from support.native_programs import program
 from support.recorder_runs import FLOATS, KEEPER, Silent, wait_for
 
 from memprof.base.errors import MeasurementError
-from memprof.grow import cause, grow
-from memprof.grow.grow import GrowRequest
+from memprof.growth.grow import cause, grow
+from memprof.growth.grow.grow import GrowRequest
 from memprof.records import store, work
 from memprof.reports.pictures import growth as pictures
 from memprof.verdicts.growth import Verdict

@@ -15,8 +15,8 @@ from support.plan_models import wide
 from support.recorder_runs import Silent, runtime_file
 from support.suites import one
 
-from memprof.grow import call_sites
-from memprof.grow.grow import GrowRequest, GrowthAnswer
+from memprof.growth.grow import call_sites
+from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
 from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -9,8 +9,8 @@ from support import sample_runs, suites
 from support.recorder_runs import Silent
 
 from memprof.explain import growth as two_looks
-from memprof.grow import cause
-from memprof.grow.grow import GrowRequest, GrowthAnswer
+from memprof.growth.grow import cause
+from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
 from memprof.subjects.order import Order
 from memprof.verdicts.growth import Verdict
 

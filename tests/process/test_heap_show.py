@@ -46,7 +46,7 @@ def test_show_with_closed_pipe(memprof, tmp_path):
 
 
 def test_help_without_heavy_imports():
-    code = "import sys; from memprof.cli import main\ntry: main(['heap', 'show', '--help'])\nexcept SystemExit: pass\n" + (
+    code = "import sys; from memprof.doors.cli import main\ntry: main(['heap', 'show', '--help'])\nexcept SystemExit: pass\n" + (
         "print([name for name in ('numpy', 'matplotlib', 'pandas', 'rich', 'msgspec') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

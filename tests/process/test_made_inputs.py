@@ -14,10 +14,10 @@ import numpy
 import pytest
 from support.compiler import once_compiled
 
+from memprof.base.runners import runners_path
 from memprof.explain import indexed_rows
 from memprof.models import indexed_tables
 from memprof.models.index_walk import IndexedTable
-from memprof.programs.runtimes import runners_path
 from memprof.records import settings, store
 
 onnx = pytest.importorskip("onnx")

@@ -15,7 +15,7 @@ from support.native_programs import HEADER, TRANSIENT, built, peak_mib, phases, 
 from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE
 from support.tables import cells
 
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 from memprof.records import metrics
 from memprof.records.types import PEAK
 from memprof.reports.tables import table

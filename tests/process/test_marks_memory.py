@@ -11,7 +11,7 @@ import pytest
 from conftest import need_tool
 from support.recorder_runs import runtime_file
 
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 from memprof.records import store
 
 # Reads and writes as marks do; each file of /proc has rows of as many digits as the word says, and so has each figure.

@@ -28,7 +28,7 @@ from support.recorder_runs import (
     wait_for,
 )
 
-from memprof import cli
+from memprof.doors import cli
 from memprof.records import store
 
 INTERRUPTED = 130
@@ -112,7 +112,7 @@ def test_interruption_twice_without_traceback(memprof, monkeypatch):
 
 
 def test_interruption_while_module_loads(folder):
-    code = "from memprof import cli\ncli.group.main = lambda *_, **__: exec('raise KeyboardInterrupt')\ncli.main()\n"
+    code = "from memprof.doors import cli\ncli.group.main = lambda *_, **__: exec('raise KeyboardInterrupt')\ncli.main()\n"
     (folder / "interrupted.py").write_text(code)
 
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=folder, capture_output=True, text=True, check=False)
@@ -271,7 +271,7 @@ def test_signals_of_measured_program_as_usual(folder):
 
 LOST = """
 import os, signal, sys, time
-from memprof import cli
+from memprof.doors import cli
 
 class Removed:
     def __del__(self):

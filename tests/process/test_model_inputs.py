@@ -15,8 +15,8 @@ from support.model_inputs import model
 
 import memprof as library
 from memprof.base.errors import UsageError
+from memprof.campaign.fleet import payload
 from memprof.explain import activations, engine
-from memprof.fleet import payload
 from memprof.subjects import orders, shards, suite
 from memprof.subjects.suite import MS, Suite, Variant
 

@@ -12,13 +12,13 @@ from support import wheels
 from support.recorder_runs import Silent
 
 from memprof.base.errors import InputError, UsageError
-from memprof.bisect import search, version_range
-from memprof.bisect.version_range import Versions
 from memprof.campaign import campaign
-from memprof.grow import grow
+from memprof.growth.grow import grow
 from memprof.programs import environments
 from memprof.programs.commands import of_words
 from memprof.records.types import COMMAND
+from memprof.regressions.bisect import search, version_range
+from memprof.regressions.bisect.version_range import Versions
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 from memprof.versions import installation, packages

@@ -26,16 +26,16 @@ from support.ssh_files import place, sent_once  # noqa: F401  (the fixtures)
 from memprof.base.errors import InputError
 from memprof.campaign import campaign
 from memprof.doctor import known_allocations
-from memprof.gate.confirmation import orders_again
+from memprof.footprint.tune import tuner
 from memprof.models.identity import identify
 from memprof.places import channel, connection, parse, sending, ssh
 from memprof.places.place import Here, MachineState, weather
 from memprof.records import store
 from memprof.records.summary import place_of
 from memprof.records.types import Job, ModelFile
+from memprof.regressions.gate.confirmation import orders_again
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, parse_cmd
-from memprof.tune import tuner
 
 QUICK = {"load": [{"allocate": "weights", "bytes": 8 << 20}]}
 

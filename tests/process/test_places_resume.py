@@ -23,6 +23,7 @@ from support import recorder_runs, sshd
 from support.native_programs import built
 
 from memprof import zoo
+from memprof.base.runners import runners_path
 from memprof.explain import remote
 from memprof.programs import runtimes
 from memprof.records import store
@@ -211,7 +212,7 @@ def test_native_runner_sent_to_board(memprof, board, tmp_path):
     runtime = runtimes.find("onnxruntime-native", sys.executable)
     if runtime.library is None:
         pytest.skip("onnxruntime is not installed")
-    source = runtimes.runners_path() / "native" / "onnxruntime_runner.c"
+    source = runners_path() / "native" / "onnxruntime_runner.c"
     subprocess.run(["gcc", "-O2", source, "-o", tmp_path / "runner", "-ldl"], check=True)
     zoo.make("mnist", tmp_path / "net.onnx", format="onnx")
 

@@ -11,7 +11,7 @@ numpy = pytest.importorskip("numpy")
 
 
 def test_help_imports_no_matplotlib():
-    program = "import sys; from memprof.cli import group, plot, trace; print('matplotlib' in sys.modules, 'numpy' in sys.modules)"
+    program = "import sys; from memprof.doors.cli import group, plot, trace; print('matplotlib' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "False False\n"

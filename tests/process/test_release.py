@@ -11,10 +11,10 @@ from support.recorder_runs import QUICK, measured, runs_in, runtime_file, with_p
 from support.sample_runs import MIB, run
 
 from memprof.base.errors import MeasurementError
-from memprof.gate.confirmation import orders_again
 from memprof.records import metrics, summary
 from memprof.records.metrics import METRICS
 from memprof.records.summary import place_of
+from memprof.regressions.gate.confirmation import orders_again
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 

@@ -13,7 +13,7 @@ from support import recorder_runs
 from support.session_cache import own_cache
 
 from memprof import zoo
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 from memprof.records import store
 
 _TRY = """

@@ -22,7 +22,10 @@ from memprof import zoo
 from memprof.base.errors import InputError, MeasurementError
 from memprof.campaign import side_by_side
 from memprof.campaign.progress import Silent
-from memprof.laws import laws
+from memprof.growth.laws import laws
+from memprof.growth.scale import arena_requests, predictions, scale
+from memprof.growth.scale import runs as scale_runs
+from memprof.growth.scale.answer import ALL, CHARGED, Named, ScaleRequest
 from memprof.places import limits, remote_groups
 from memprof.places.place import HERE
 from memprof.programs import runtimes
@@ -31,9 +34,6 @@ from memprof.records.types import MODEL_LOAD, PEAK, ArenaRequests, LawSearch, Ou
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
-from memprof.scale import arena_requests, predictions, scale
-from memprof.scale import runs as scale_runs
-from memprof.scale.answer import ALL, CHARGED, Named, ScaleRequest
 from memprof.subjects import orders
 from memprof.subjects.dimensions import parse
 

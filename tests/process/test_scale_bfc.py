@@ -13,14 +13,14 @@ from support.suites import apart, one
 
 from memprof import zoo
 from memprof.campaign.progress import Silent
+from memprof.growth.scale import arena_requests, predictions, requests, runs, scale
+from memprof.growth.scale.answer import ScaleRequest
+from memprof.growth.scale.bfc import BfcArena
+from memprof.growth.scale.heap import Heap
 from memprof.programs import native
 from memprof.records import store
 from memprof.records.types import LawSearch
 from memprof.reports.tables import scale as tables
-from memprof.scale import arena_requests, predictions, requests, runs, scale
-from memprof.scale.answer import ScaleRequest
-from memprof.scale.bfc import BfcArena
-from memprof.scale.heap import Heap
 from memprof.subjects.dimensions import parse
 
 LOGGED = """

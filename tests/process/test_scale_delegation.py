@@ -11,12 +11,12 @@ from support.suites import one
 
 from memprof import zoo
 from memprof.campaign.progress import Silent
+from memprof.growth.scale import delegation, predictions, scale
+from memprof.growth.scale.answer import ScaleRequest
 from memprof.plan.graphs.read import read
 from memprof.records import store
 from memprof.records.types import Product
 from memprof.reports.tables import scale as tables
-from memprof.scale import delegation, predictions, scale
-from memprof.scale.answer import ScaleRequest
 from memprof.subjects.dimensions import parse
 
 pytestmark = pytest.mark.xdist_group("plan_delegated")  # one worker makes what its tests share

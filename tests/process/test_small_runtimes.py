@@ -21,8 +21,10 @@ from support.session_cache import once
 import memprof
 from memprof import zoo
 from memprof.base.errors import InputError, UsageError
-from memprof.cli.zoo import command as zoo_command
-from memprof.models import Torn, ctranslate2_file
+from memprof.base.files import Torn
+from memprof.base.runners import runners_path
+from memprof.doors.cli.zoo import command as zoo_command
+from memprof.models import ctranslate2_file
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
 from memprof.programs import runtimes
@@ -61,7 +63,7 @@ def run(runtime: str, model: Path, arrays: dict[str, Any], folder: Path) -> Any:
     np.savez(folder / "in.npz", **arrays)
     job = {"runtime": runtime, "model": str(model), "threads": 1, "warmup": 0, "runs": 2, "knobs": FLOAT32.get(runtime, {})}
     job.update(shapes={}, inputs=str(folder / "in.npz"), outputs=str(folder / "out.npz"))
-    command = [sys.executable, str(runtimes.runners_path()), "run"]
+    command = [sys.executable, str(runners_path()), "run"]
     done = subprocess.run(command, input=json.dumps(job) + "\n", capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
     return np.load(folder / "out.npz")["0"]
@@ -103,7 +105,7 @@ class TestOutputs:
         x = np.random.default_rng(1).uniform(-1, 1, (1, 1, 28, 28)).astype(np.float32)
         declared = {"input": [1, 1, 28, 28]}
         job = {"runtime": "ncnn", "model": str(nets / "mnist.onnx"), "folder": str(tmp_path), "declared": declared}
-        subprocess.run([sys.executable, str(runtimes.runners_path()), "build"], input=json.dumps(job) + "\n", text=True, check=True)
+        subprocess.run([sys.executable, str(runners_path()), "build"], input=json.dumps(job) + "\n", text=True, check=True)
         converted = tmp_path / "mnist.param"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["built.json", "mnist.bin", "mnist.param"]
         assert "Input in0 0 1 input 0=28 1=28 2=1" in converted.read_text().splitlines()

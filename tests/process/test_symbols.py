@@ -16,11 +16,12 @@ from support.compiler import compiled
 from support.recorder_runs import NEAR_MIB, Silent, script, unobserved, with_patience
 
 from memprof.base.errors import InputError, UsageError
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.programs import elf, symbols
-from memprof.programs.runtimes import Runtime, runners_path
-from memprof.recording.order import CommandStart
+from memprof.programs.runtimes import Runtime
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart
 from memprof.records.types import Job, Mark, Model, Run
 from memprof.subjects.order import Order
 

@@ -19,10 +19,12 @@ from conftest import need_tool
 from support.native_programs import folded, peak_mib, phases, program, ran, ran_in_time, ran_until_seen
 from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_for, with_patience
 
-from memprof.places import recorder_bundle
+from memprof.places import recorder_start
 from memprof.places.machine import this_machine
-from memprof.recording.order import CommandStart, Message, Start, lines
+from memprof.programs.recorder_zip import recorder_zip
+from memprof.recording.order import lines
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 from memprof.reports.tables import table
 
@@ -274,12 +276,12 @@ def test_setuid_program_does_not_block():
         mine = folder / "setuid"
         shutil.copy(program("if (setuid(0)) return 9; sleep(600);"), mine)
         mine.chmod(0o4755)
-        recorder = Path(shutil.copy(recorder_bundle.recorder_zip(), folder / "recorder.zip"))
+        recorder = Path(shutil.copy(recorder_zip(), folder / "recorder.zip"))
         recorder.chmod(0o644)
 
         def attempt(limit_ns):
             with subprocess.Popen(
-                [python, "-I", "-S", "-c", recorder_bundle._START, str(recorder)],
+                [python, "-I", "-S", "-c", recorder_start._START, str(recorder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 user=65534,

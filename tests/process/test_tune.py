@@ -18,12 +18,12 @@ from support.suites import one
 from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.campaign.progress import Silent
+from memprof.footprint.tune import search, tuner
+from memprof.footprint.tune.search import DEFAULT
 from memprof.records import store
 from memprof.records.types import About, Outcome
 from memprof.reports.pictures import tune as report
 from memprof.reports.tables.tune import render
-from memprof.tune import search, tuner
-from memprof.tune.search import DEFAULT
 
 MIB = 1 << 20
 

@@ -15,14 +15,14 @@ from support.suites import apart, one
 from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.base.errors import InputError, MeasurementError
+from memprof.campaign.fleet import comparison_runs
+from memprof.campaign.fleet.search_client import ComparisonResult
 from memprof.campaign.progress import Silent
-from memprof.fleet import comparison_runs
-from memprof.fleet.search_client import ComparisonResult
+from memprof.footprint.tune import candidates, tuner
+from memprof.footprint.tune.answer import TuneRequest
 from memprof.models.identity import identify
 from memprof.records import store
 from memprof.records.types import About, Attempt
-from memprof.tune import candidates, tuner
-from memprof.tune.answer import TuneRequest
 
 LABELS = {"kind": "x"}
 

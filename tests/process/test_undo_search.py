@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from support.recorder_runs import KNOB, MIB, NEAR_MIB, Silent
 
-from memprof.bisect import bisect, undo_search
-from memprof.bisect.search import FigureQuestion, Searched, VersionStep
-from memprof.bisect.undo_search import Undoing
-from memprof.bisect.version_range import Versions
 from memprof.campaign import campaign
 from memprof.records import metrics, store, summary
 from memprof.records.summary import Key, Row
 from memprof.records.types import COMMAND, PEAK, Run
+from memprof.regressions.bisect import bisect, undo_search
+from memprof.regressions.bisect.search import FigureQuestion, Searched, VersionStep
+from memprof.regressions.bisect.undo_search import Undoing
+from memprof.regressions.bisect.version_range import Versions
 from memprof.reports.tables import bisect as report
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant

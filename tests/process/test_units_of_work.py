@@ -15,7 +15,7 @@ from support.native_programs import program as compiled
 from support.sample_runs import worked
 
 from memprof.base.errors import InputError
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 from memprof.records import work
 from memprof.records.types import Run
 

@@ -14,11 +14,11 @@ from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 
 from memprof.base.cache import cache_folder
 from memprof.base.errors import InputError, UsageError
-from memprof.bisect import version_range
-from memprof.fleet import comparison_runs, message, payload, remote_builds
-from memprof.fleet.message import ComparisonTask
-from memprof.fleet.payload import SearchTrial
-from memprof.fleet.remote_builds import Unmade
+from memprof.campaign.fleet import comparison_runs, message, payload, remote_builds
+from memprof.campaign.fleet.message import ComparisonTask
+from memprof.campaign.fleet.payload import SearchTrial
+from memprof.campaign.fleet.remote_builds import Unmade
+from memprof.regressions.bisect import version_range
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite
 from memprof.versions import builds, worktrees

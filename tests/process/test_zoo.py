@@ -17,7 +17,7 @@ from support.zoo_models import MIB, encoders, made, run_onnx  # noqa: F401  (the
 
 from memprof import zoo
 from memprof.base.errors import InputError, UsageError
-from memprof.cli.zoo import command
+from memprof.doors.cli.zoo import command
 from memprof.records import store
 
 np = pytest.importorskip("numpy")
@@ -70,7 +70,7 @@ class TestBytes:
 
     def test_heavy_imports_deferred(self) -> None:
         heavy = "{'numpy', 'onnx', 'flatbuffers', 'ai_edge_litert'}"
-        result = run_python(f"import sys, memprof.zoo, memprof.cli.zoo; print({heavy} & set(sys.modules))")
+        result = run_python(f"import sys, memprof.zoo, memprof.doors.cli.zoo; print({heavy} & set(sys.modules))")
         assert result.stdout == "set()\n", result.stderr
 
 

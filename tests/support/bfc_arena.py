@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memprof.scale.bfc import BfcArena, planned_block
-from memprof.scale.heap import Heap
-from memprof.scale.requests import Recording
+from memprof.growth.scale.bfc import BfcArena, planned_block
+from memprof.growth.scale.heap import Heap
+from memprof.growth.scale.requests import Recording
 
 
 def asked(*sizes, heap=None):

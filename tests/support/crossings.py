@@ -25,18 +25,18 @@ from conftest import Memprof
 from memprof.base import leftovers
 from memprof.base.cache import cache_folder
 from memprof.campaign import attach, campaign, conversion, side_by_side
-from memprof.cli.progress import Plain
+from memprof.campaign.fleet import comparison_runs, scheduler, scheduler_client, search_client
+from memprof.campaign.fleet.message import PROTOCOL, ComparisonTask, Doing, Offered
+from memprof.campaign.fleet.scheduler import FleetPlace
+from memprof.doors.cli.progress import Plain
 from memprof.explain import remote
-from memprof.fleet import comparison_runs, scheduler, scheduler_client, search_client
-from memprof.fleet.message import PROTOCOL, ComparisonTask, Doing, Offered
-from memprof.fleet.scheduler import FleetPlace
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, MachineState, Place
 from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
 from memprof.programs.environments import Environment
 from memprof.programs.runtimes import Knob, Runtime
-from memprof.recording.order import GroupOrder, Message
+from memprof.records.recorder_order import GroupOrder, Message
 from memprof.records.types import Job
 from memprof.subjects import command_orders, orders
 from memprof.subjects.order import Order
@@ -328,7 +328,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
                 self.failed[comparison.key] = f"{comparison.title} failed once on board/here and is given up: {result.why}"
             yield from ()
 
-    monkeypatch.setattr("memprof.cli.fleet.load_distributed", lambda: None)
+    monkeypatch.setattr("memprof.doors.cli.fleet.load_distributed", lambda: None)
     monkeypatch.setattr(scheduler, "connected", connected)
     monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
     for module in (scheduler_client, search_client):

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from memprof.cli.doctor import command
 from memprof.doctor import known_allocations
 from memprof.doctor.report import DoctorReport
+from memprof.doors.cli.doctor import command
 
 Root = Callable[[dict[str, str]], Path]
 

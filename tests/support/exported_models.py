@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from memprof.base.runners import runners_path
 from memprof.programs import environments
-from memprof.programs.runtimes import runners_path
 
 from .session_cache import USERS_CACHE
 

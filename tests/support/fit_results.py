@@ -3,8 +3,8 @@
 import pytest
 
 from memprof.base.errors import InputError
-from memprof.fit import fit
-from memprof.fit.fit import Fitted, LimitPoint, PartLimit
+from memprof.footprint import fit
+from memprof.footprint.fit import Fitted, LimitPoint, PartLimit
 from memprof.places import limits
 
 MIB = 1 << 20

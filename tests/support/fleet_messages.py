@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memprof.fleet.message import PROTOCOL
+from memprof.campaign.fleet.message import PROTOCOL
 
 
 @pytest.fixture

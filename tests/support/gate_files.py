@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from memprof.cli import main
+from memprof.doors.cli import main
 from memprof.records import store
 from memprof.verdicts import baseline
 from support.sample_runs import runs

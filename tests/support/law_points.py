@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from memprof.laws.terms import SizePoint
+from memprof.growth.laws.terms import SizePoint
 
 MIB = 1 << 20
 QUIET = (1000.0, 1e-5)

@@ -18,9 +18,9 @@ from typing import Any
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from memprof.fleet import message, scheduler, security, worker
-from memprof.fleet.message import ComparisonTask, Event, Offered, Result
-from memprof.fleet.worker import Station
+from memprof.campaign.fleet import message, scheduler, security, worker
+from memprof.campaign.fleet.message import ComparisonTask, Event, Offered, Result
+from memprof.campaign.fleet.worker import Station
 from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.types import Run

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.places.machine import this_machine
 from memprof.programs import commands
-from memprof.programs.runtimes import runners_path
 from memprof.recording import order as recording_order
 from memprof.recording.fold import Fold
-from memprof.recording.order import Header, Message
+from memprof.records.recorder_order import Header, Message
 from memprof.records.types import COMMAND, Machine, Run
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan

@@ -21,7 +21,7 @@ Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def memprof(memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Memprof:
     """As conftest's, but `plan` runs in this process: its imports take longer than all it does."""
-    from memprof import cli
+    from memprof.doors import cli
 
     def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
         if words[0] != "plan":

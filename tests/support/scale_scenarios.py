@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memprof.laws import laws
+from memprof.growth.laws import laws
+from memprof.growth.scale.answer import ANONYMOUS, Named, PlaceRun, Scaled
 from memprof.records.types import PEAK
-from memprof.scale.answer import ANONYMOUS, Named, PlaceRun, Scaled
 from memprof.subjects.dimensions import parse
 from support.law_points import SIX, measured
 from support.sample_runs import MIB

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...base.errors import InputError, UsageError, os_reason
-from ...base.files import FORCE, check_new, mapped, replacing
-from ...models import Torn, companion_files, flatbuffer, tflite_file
+from ...base.files import FORCE, Torn, check_new, mapped, replacing
+from ...base.protobuf import BYTES, Field, fields, opening
+from ...models import companion_files, flatbuffer, tflite_file
 from ...models.identity import files_of
-from ...models.protobuf import BYTES, Field, fields, opening
 from . import onnx_proto
 from .graph import Graph
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...base.errors import InputError, UsageError, os_reason
-from ...base.files import mapped
-from ...models import Torn, tflite_file
+from ...base.files import Torn, mapped
+from ...models import tflite_file
 from ...models.flatbuffer import Flat
 from .graph import (
     FLOATING,

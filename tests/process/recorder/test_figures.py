@@ -22,11 +22,11 @@ from memprof.base.errors import InputError
 from memprof.campaign import attach
 from memprof.campaign.recorder_client import ask
 from memprof.places.machine import this_machine
-from memprof.places.recorder_bundle import recorder_command
+from memprof.places.recorder_start import recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
-from memprof.recording.order import CommandStart, Message, Start
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run
 from memprof.reports.tables import table
 

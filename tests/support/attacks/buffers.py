@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from memprof.base.runners import runners_path
 from memprof.places.machine import this_machine
-from memprof.places.recorder_bundle import RecorderKind, recorder_command
-from memprof.programs.runtimes import runners_path
+from memprof.places.recorder_start import RecorderKind, recorder_command
 from memprof.recording.devices import MEMFD
-from memprof.recording.order import CommandStart, Message, Start, lines
+from memprof.recording.order import lines
+from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Mark, Model, Run
 from support.native_programs import folded
 

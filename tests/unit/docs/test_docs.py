@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 from support.manual import ROOT, blocks, prints
 
-from memprof.cli import group
+from memprof.doors.cli import group
 
 try:
     import tomllib

@@ -17,6 +17,7 @@ from memprof.explain import growth as grown
 from memprof.explain.glibc import GlibcHeap, ranges
 from memprof.explain.memory_map import PAGE, Mapping, Pages
 from memprof.explain.waterfall import ProcessSnapshot
+from memprof.records.python_lines import GrowthLine, read_lines
 
 MIB = 1 << 20
 HEAP, MMAP = 0x10000000, 0x7F0000000000
@@ -174,12 +175,12 @@ LIBC += "def block(size):\n    place = libc.malloc(size)\n    libc.memset(place,
 def test_growth_lines_from_plain_rows(tmp_path) -> None:
     path = tmp_path / "lines.json"
     path.write_text(json.dumps([["a.py", 3, 100, 2]]))
-    assert grown.read_lines(path) == (grown.GrowthLine("a.py", 3, 100, 2),)
+    assert read_lines(path) == (GrowthLine("a.py", 3, 100, 2),)
 
 
 def test_why_skipped_when_steady() -> None:
-    from memprof.grow import cause
-    from memprof.grow.grow import GrowRequest, GrowthAnswer
+    from memprof.growth.grow import cause
+    from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
     from memprof.verdicts.growth import Verdict
 
     answer = GrowthAnswer("m", "r", "", "", Verdict("steady", "iteration"), ())

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support.sample_profiles import totals_by_function
 
+from memprof.base import protobuf
 from memprof.base.errors import InputError, MemprofError, UsageError
 from memprof.heap import load, pprof
 from memprof.heap.profile import HeapProfile
-from memprof.models import protobuf
 
 DATA = Path(__file__).parents[2] / "data" / "heap"
 

@@ -19,7 +19,8 @@ onnx = pytest.importorskip("onnx")
 from support.plan_models import node, save, value, weight
 
 from memprof.base.errors import InputError, MemprofError
-from memprof.models import Torn, flatbuffer
+from memprof.base.files import Torn
+from memprof.models import flatbuffer
 from memprof.models.identity import identify
 from memprof.models.inputs import inputs, names
 from memprof.models.tensors import Unparsed, tensors

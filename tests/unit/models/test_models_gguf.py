@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from memprof import zoo
 from memprof.base.errors import InputError, UsageError
-from memprof.base.files import mapped
-from memprof.models import Torn, gguf
+from memprof.base.files import Torn, mapped
+from memprof.models import gguf
 from memprof.models.identity import files_of, identify
 from memprof.models.tensors import Files, Unparsed, tensors
 from memprof.zoo import decoder

@@ -11,7 +11,7 @@ import pytest
 from support.configurations import configure, folder  # noqa: F401  (the fixture)
 
 from memprof.base.errors import InputError, UsageError
-from memprof.cli.fleet import FleetOptions
+from memprof.doors.cli.fleet import FleetOptions
 from memprof.places import parse
 from memprof.places.names import NamedPlace, known, meant
 from memprof.places.place import HERE

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from support.exported_models import DATA
 
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 
 
 @pytest.fixture

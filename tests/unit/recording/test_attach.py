@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memprof.recording.order import CommandStart
 from memprof.records import work
+from memprof.records.recorder_order import CommandStart
 
 from .written import MIB, MS, ROOT, Recording, bounds, mark, phases
 

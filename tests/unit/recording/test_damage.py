@@ -13,8 +13,8 @@ from support.examples import examples
 
 from memprof.base.errors import InputError
 from memprof.recording.fold import Fold, fold
-from memprof.recording.order import CommandStart, Hold
 from memprof.records import store, work
+from memprof.records.recorder_order import CommandStart, Hold
 from memprof.records.types import Run
 
 from .written import ROOT, Recording, bounds, phases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memprof.recording.fold import Notice
-from memprof.recording.order import CommandStart, Hold
+from memprof.records.recorder_order import CommandStart, Hold
 
 from .written import MIB, MS, ROOT, Recording, phases
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from memprof.recording.order import CommandStart
+from memprof.records.recorder_order import CommandStart
 from memprof.records.types import Run
 
 from .written import BEGIN_NS, MIB, MS, ROOT, Recording, bounds, mark, ns, phases

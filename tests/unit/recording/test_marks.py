@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof.recording.order import CommandStart
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart
 
 from .written import BEGIN_NS, MIB, RECORDER, ROOT, Recording, bounds, mark, phases
 

@@ -8,7 +8,7 @@ import pytest
 from support.sample_runs import job, machine
 
 from memprof.recording import events, order
-from memprof.recording.order import CommandStart, GroupOrder, Header, Hold, Message, Start
+from memprof.records.recorder_order import CommandStart, GroupOrder, Header, Hold, Message, Start
 
 MS = 1_000_000
 

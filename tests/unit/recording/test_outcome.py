@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from memprof.recording.order import CommandStart, Start
+from memprof.records.recorder_order import CommandStart, Start
 from memprof.records.types import Run
 
 from .written import MIB, ROOT, Recording, phases

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memprof.recording.bounds import peak_bound
+from memprof.base.counter_bounds import peak_bound
 
 from .written import MIB, MS, ROOT, Recording, bounds, mark, phases
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.recording.bounds import peak_bound
+from memprof.base.counter_bounds import peak_bound
 
 from .written import BEGIN_NS, MIB, MS, ROOT, Recording, bounds, mark, ns, phases
 

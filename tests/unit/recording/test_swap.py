@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import pytest
 
-from memprof.recording.bounds import peak_bound
+from memprof.base.counter_bounds import peak_bound
 from memprof.records.types import Run
 
 from .written import MIB, ROOT, Recording, mark

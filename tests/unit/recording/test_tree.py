@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.recording.order import CommandStart
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart
 from memprof.records.types import Run
 
 from .written import MIB, PAGE, ROOT, Recording, bounds, mark, phases

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from memprof.recording.order import CommandStart
 from memprof.records import work
+from memprof.records.recorder_order import CommandStart
 from memprof.records.types import Run
 
 from .written import MIB, MS, ROOT, Recording, mark

@@ -15,7 +15,8 @@ from support.sample_runs import job, machine
 
 from memprof.recording.events import escaped
 from memprof.recording.fold import Fold, Notice, fold
-from memprof.recording.order import CommandStart, Header, Hold, Message, Start, encode
+from memprof.recording.order import encode
+from memprof.records.recorder_order import CommandStart, Header, Hold, Message, Start
 from memprof.records.types import Mark, Run
 
 MIB = 1 << 20

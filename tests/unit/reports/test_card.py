@@ -10,7 +10,7 @@ import yaml
 from support.sample_runs import MIB, run, runs
 
 from memprof.base.errors import InputError
-from memprof.cli import group
+from memprof.doors.cli import group
 from memprof.records.types import COMMAND, Outcome
 from memprof.reports.command_line import command_line
 from memprof.reports.tables import card

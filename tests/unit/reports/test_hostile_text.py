@@ -15,7 +15,7 @@ from support.sample_runs import run, runs, timeline
 
 from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
-from memprof.cli import answer_format
+from memprof.doors.cli import answer_format
 from memprof.explain.records import SLICES, PhaseLook, Slice
 from memprof.records import store
 from memprof.records.types import Outcome, Run

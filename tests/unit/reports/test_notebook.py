@@ -8,8 +8,8 @@ import pytest
 from support.sample_runs import run, runs
 
 import memprof
-from memprof.api import Runs
 from memprof.base.errors import UsageError
+from memprof.doors.api import Runs
 from memprof.reports.tables import table
 
 RUNS = Runs([*runs("a"), *runs("b", (5, 6))])
@@ -68,7 +68,7 @@ def test_measure_accepts_single_numbers(monkeypatch):
     def planned(suite):
         raise Planned(suite)
 
-    monkeypatch.setattr("memprof.api.plan", planned)
+    monkeypatch.setattr("memprof.doors.api.plan", planned)
     numpy = pytest.importorskip("numpy")
 
     with pytest.raises(Planned) as caught:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from support import fit_results, scale_scenarios
 
-from memprof.fit.fit import LimitPoint, PartLimit
-from memprof.laws.laws import FARTHEST
+from memprof.footprint.fit import LimitPoint, PartLimit
+from memprof.growth.laws.laws import FARTHEST
+from memprof.growth.scale import predictions
+from memprof.growth.scale.answer import Within
 from memprof.reports.tables import fit, resources, scale
-from memprof.scale import predictions
-from memprof.scale.answer import Within
 
 MIB = 1 << 20
 

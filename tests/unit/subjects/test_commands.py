@@ -10,8 +10,8 @@ from support.sample_runs import run as made_run
 
 from memprof.base.errors import InputError, UsageError
 from memprof.programs import commands, symbols
-from memprof.recording.order import CommandStart
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart
 from memprof.subjects import orders, suite
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from memprof.cli.subject import setting_option
+from memprof.doors.cli.subject import setting_option
 from memprof.subjects.drive import Drive
 from memprof.subjects.settings import OF_A_SUITE, fields, options
 from memprof.subjects.suite import Suite

@@ -16,7 +16,7 @@ from support.zoo_models import MIB, encoders, made, run_onnx  # noqa: F401  (the
 from memprof import zoo
 from memprof.base.errors import InputError, MemprofError, UsageError
 from memprof.base.files import replacing
-from memprof.cli.zoo import command
+from memprof.doors.cli.zoo import command
 from memprof.zoo.architectures import ARCHITECTURES
 from memprof.zoo.graph import out_size, pads
 

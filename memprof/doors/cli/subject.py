@@ -1,0 +1,456 @@
+"""What is measured, as the command line says it, and the way from a suite to its runs file and tables."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import shutil
+import textwrap
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from ...base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
+from ...base.units import counted, format_duration
+from ...subjects.settings import SETTINGS, Setting, fields
+from . import CliCommand
+
+if TYPE_CHECKING:
+    from ...campaign.progress import Keep, Progress
+    from ...places.place import Place
+    from ...programs.commands import Command
+    from ...records.types import Job, Run
+    from ...subjects.suite import Suite, Variant
+
+# In the context of a command: all its words, those behind `--`, and whether all options are explained.
+_WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
+
+
+_WORTH_A_FORECAST_NS = 60e9
+
+
+class SharedOption(click.Option):
+    """An option that has the same meaning in every command that has it: its help is short, and whole with --help-all."""
+
+
+class Measuring(CliCommand):
+    """A command that measures: its help shows its own options, and the names of those that it shares with others."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+
+        def show(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+            if given:
+                ctx.meta[_HELP_ALL] = True
+                click.echo(ctx.get_help())
+                ctx.exit()
+
+        self.params.append(
+            click.Option(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show this message with every option."
+            )
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        shared = [option for option in options if isinstance(option, SharedOption)]
+        own = [option for option in options if option not in shared]
+        with formatter.section("Options"):
+            formatter.write_dl([record for option in own if (record := option.get_help_record(ctx)) is not None])
+        records = [record for option in shared if (record := option.get_help_record(ctx)) is not None]
+        with formatter.section("What is measured and how, the same in every command (--help-all explains it)"):
+            if _HELP_ALL in ctx.meta:
+                formatter.write_dl(records)
+            else:
+                margin = " " * formatter.current_indent
+                each = [names.replace(" ", "\N{NO-BREAK SPACE}") for names, _ in records]
+                lines = textwrap.wrap(
+                    "  ".join(each), formatter.width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False
+                )
+                formatter.write("".join(f"{line}\n" for line in lines).replace("\N{NO-BREAK SPACE}", " "))
+
+
+class QuestionCommand(Measuring):
+    """A command that asks about what is measured: its words end at `--`, and behind that are those of a program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = tuple(args)
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[_PROGRAM] = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+
+def words_of_program() -> tuple[str, ...]:
+    """The words behind `--` of the present command."""
+    words: tuple[str, ...] = click.get_current_context().meta.get(_PROGRAM, ())
+    return words
+
+
+def command_line(without: Collection[str]) -> str:
+    """The line that gives the present command again, without these parameters."""
+    ctx = click.get_current_context()
+    words = iter(ctx.meta[_WORDS])
+    left_out = {name: option for option in ctx.command.params if option.name in without for name in option.opts}
+    kept = ctx.command_path.split()
+    for word in words:
+        option = left_out.get(word.partition("=")[0])
+        if word == "--":
+            kept += [word, *words]
+        elif option is None:
+            kept.append(word)
+        elif "=" not in word and not getattr(option, "is_flag", False):
+            next(words)
+    return shlex.join(kept)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is measured, as it stands on the command line: models, runtimes, a program's words behind `--`, and the settings by parameter.
+
+    Only a command that takes several runtimes has more than one.
+    """
+
+    models: tuple[str, ...]
+    runtimes: tuple[str, ...]
+    program: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def python(self) -> str | None:
+        """The interpreter that was named."""
+        return cast("str | None", self.settings["python"])
+
+    def suite(self, place: Place, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
+        """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
+        UsageError."""
+        from ...places.place import HERE
+        from ...subjects.configuration import with_defaults
+        from ...subjects.suite import Suite, Variant
+        from . import talk
+
+        if self.program and self.runtimes:
+            raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
+        if self.program or self.runtimes:  # they may run what is a model for them
+            refuse_process(self.models)
+        else:
+            refuse_program(self.models)
+        kind = "program" if self.program else "runtime" if self.runtimes else ""
+        variants = tuple(Variant(runtime=name) for name in self.runtimes)
+        if self.program:
+            variants = (program_variant(self.program, self.settings),)
+        suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
+        return with_defaults(suite, talk, on_fleet, varied)
+
+
+def refuse_process(words: Iterable[str]) -> None:
+    """Raises UsageError for the number of a process among the words for models and programs."""
+    for word in words:
+        if word.isdecimal() and not os.path.exists(word):
+            raise UsageError(f"{word} is not a file; a process that already runs can only be polled: memprof attach {word}")
+
+
+def refuse_program(words: Sequence[str]) -> None:
+    """Raises UsageError for a program, or for the number of a process, among the words for models and runs."""
+    program = next(filter(_is_program, words), None)
+    if program is None:
+        refuse_process(words)
+        return
+    ctx = click.get_current_context()
+    if _WORDS not in ctx.meta:
+        raise UsageError(f"{program} is a program, and memprof exec measures one: {shlex.join(['memprof', 'exec', *words])}")
+    options = list(takewhile(lambda word: word != "--", ctx.meta[_WORDS]))
+    for word in words:
+        options.remove(word)
+    line = shlex.join([*ctx.command_path.split(), *options, "--", *words, *words_of_program()])
+    raise UsageError(f"{program} is a program, and a program goes behind --: {line}")
+
+
+def _is_program(word: str) -> bool:
+    """Whether a shell would start this: a file that may be run and is a script or a binary, or a name on the PATH. Libraries are compiled models."""
+    if not os.path.lexists(word):
+        return os.sep not in word and shutil.which(word) is not None
+    if not os.path.isfile(word) or not os.access(word, os.R_OK | os.X_OK) or word.endswith(".so"):
+        return False
+    with open(word, "rb") as file:
+        return file.read(4).startswith((b"#!", b"\x7fELF"))
+
+
+def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
+    """The variant that is the program of these words. settings: by parameter. Raises UsageError."""
+    from ...programs.commands import of_words
+    from ...subjects.suite import of_command
+
+    refuse_process(words[:1])
+    command = of_words(words)
+    refuse_counts(command, settings)
+    return of_command(command)
+
+
+def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
+    """Raises UsageError for a number of iterations that a program is not told: it makes them itself, unless memprof asks a server for them."""
+    for word in ("warmup", "runs"):
+        if settings[word] is not None and settings["drive"] is None and not command.has(word):
+            raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
+
+
+def subject(function: Any, several: bool = False) -> Any:
+    """The options for what is measured. The function takes them as one Words. several: runtimes can be more than one."""
+
+    @functools.wraps(function)
+    def called(*others: Any, settings: Mapping[str, Any], **words: Any) -> Any:
+        named = words.pop("runtime")
+        runtimes = tuple(named) if several else (named,) if named is not None else ()
+        return function(*others, subject=Words(words.pop("models"), runtimes, words_of_program(), settings), **words)
+
+    more = " (repeatable).  [default: every one that is installed and takes the model]" if several else "."
+    called = settings_options(*SETTINGS)(called)
+    called = click.option(
+        "-r", "--runtime", metavar="NAME", multiple=several, help=f"A runtime, or the file of a runtime that you wrote{more}"
+    )(called)
+    return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
+
+
+def settings_options(*settings: Setting) -> Callable[[Any], Any]:
+    """The options of these settings. The function takes them as `settings`, by parameter."""
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*others: Any, **words: Any) -> Any:
+            return function(*others, settings={setting.parameter: words.pop(setting.parameter) for setting in settings}, **words)
+
+        for setting in reversed(settings):
+            called = setting_option(setting)(called)
+        return called
+
+    return decorate
+
+
+def setting_option(setting: Setting) -> Callable[[Any], Any]:
+    """The option of a setting."""
+    kind: dict[str, Any] = {"type": click.Choice(setting.choices)} if setting.choices else {"type": setting.kind}
+    names = f"--{setting.name}"
+    if setting.kind is bool:
+        kind = {"is_flag": True, "default": None}
+        names += f"/--{setting.off}"
+    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=SharedOption, **kind)
+
+
+recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))
+
+
+def place_options(function: Any) -> Any:
+    """The options for the place where a command measures."""
+    return _place_options(_no_fleet(function), "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml")
+
+
+def place_or_fleet_options(function: Any) -> Any:
+    """The same for a command that a fleet can measure too."""
+    return _place_options(
+        function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml; on a fleet: dask:ADDRESS"
+    )
+
+
+def _place_options(function: Any, places: str) -> Any:
+    function = click.option(
+        "--remote-dir",
+        metavar="FOLDER",
+        cls=SharedOption,
+        help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
+    )(function)
+    return click.option("--on", metavar="PLACE", cls=SharedOption, help=f"Measure on another machine: {places}.")(function)
+
+
+def refused_option(*names: str, sentence: Callable[[str], str], is_flag: bool = False) -> Callable[[Any], Any]:
+    """A hidden option of a command that cannot heed it and says why. sentence: of the word that was given."""
+
+    def refuse(context: click.Context, option: click.Parameter, given: str | bool | None) -> None:
+        if given is not None:
+            raise UsageError(sentence(str(given)))
+
+    return click.option(*names, is_flag=is_flag, default=None, hidden=True, expose_value=False, callback=refuse)
+
+
+def _no_fleet(function: Any) -> Any:
+    def sentence(labels: str) -> str:
+        from ...places.names import ON_A_FLEET
+
+        return f"--machines {labels}: {ON_A_FLEET}"
+
+    return refused_option("--machines", sentence=sentence)(function)
+
+
+def here_only(command: str, reason: str) -> Callable[[Any], Any]:
+    """The options of a place of a command that cannot measure elsewhere: they say why. reason: the rest of the sentence."""
+    on = refused_option("--on", sentence=lambda place: f"{command} works on this machine only, not on {place}: {reason}")
+    return lambda function: on(_no_fleet(function))
+
+
+machines_option = click.option(
+    "--machines", metavar="LABEL=VALUE,...", cls=SharedOption, help="With --on dask: only machines of the fleet that have these labels."
+)
+
+
+@contextmanager
+def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Place]:
+    """The place of --on, for as long as the block lasts. python, leases: see memprof.places.connection.Connection."""
+    from ...places.parse import reached
+    from .progress import Transfers
+
+    with reached(on, remote_dir, python, leases, Transfers().tell) as place:
+        yield place
+
+
+def say_compiling(place: Place, recorder: str | None = None) -> None:
+    """Say that the recorder in C will be compiled now, if it will. recorder: that the user chose, None for the place's own."""
+    from ...base.errors import InputError
+    from ...programs import recorder_build
+    from . import talk
+
+    with suppress(InputError):  # no compiler, which is reported where the recorder is needed
+        if (recorder or place.recorder) == "c" and not recorder_build.is_built(place.machine().arch):
+            talk(f"compiling the recorder for {place.machine().arch}; this is needed once, and may take minutes")
+
+
+recording_option = click.option(
+    "--keep-recording",
+    is_flag=True,
+    cls=SharedOption,
+    help="Keep the recording of each run in a folder beside the runs file; `memprof import` reads them.",
+)
+
+
+def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
+    """The folder for the recordings of all runs, if they are wanted."""
+    if not keep_recording:
+        return None
+    return (Path(output) if output else unused_path()).with_suffix(".recordings")
+
+
+VERBOSE = click.option(
+    "--verbose", is_flag=True, cls=SharedOption, help="Show all output of a failed run, not only the line that says why."
+)
+
+
+def measure_suite(
+    suite: Suite,
+    output: str | None,
+    append: bool,
+    above_baseline: bool,
+    as_json: bool,
+    verbose: bool = False,
+    brief: bool = False,
+    recordings: Path | None = None,
+) -> int:
+    """Measure a suite, write its runs as they come and print its tables; the exit code."""
+    from ...campaign import campaign, resume
+    from ...subjects.orders import plan
+    from .progress import showing_output
+
+    planned = plan(suite)
+
+    def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
+        orders = planned.orders
+        there: Sequence[Run] = ()
+        if output is not None and append:
+            orders, there = resume.unfinished(orders, Path(output), progress.say)
+        if orders:
+            say_compiling(suite.place, suite.recorder)
+        state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
+        for remark in (*planned.remarks, *state):
+            progress.say(remark)
+        yield from there  # the tables are those of the whole campaign
+        keep = showing_output(keep, progress) if verbose else keep
+        first, took_ns = sum(order.job.repeat == 1 for order in orders), 0
+        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True), 1):
+            yield run
+            took_ns += sum(mark.time_ns for mark in run.marks)
+            if number == first and (left_ns := took_ns / number * (len(orders) - number)) >= _WORTH_A_FORECAST_NS:
+                progress.say(f"about {counted(len(orders) - number, 'run')} will follow, {format_duration(left_ns)} in all")
+
+    return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
+
+
+def keep_runs(
+    measure: Callable[[Progress, Keep], Iterable[Run]],
+    output: str | None,
+    append: bool,
+    as_json: bool,
+    above_baseline: bool = False,
+    brief: bool = False,
+    silent: bool = False,
+    wanted: int = 0,
+) -> int:
+    """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
+
+    brief: only the tables that most people look at first. silent: no tables. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    """
+    from ...campaign.runs_writer import keeping
+    from ...records.attempts import standing, was_lost
+    from . import talk
+    from .progress import chosen
+
+    runs: list[Run] = []
+    stopped: MemprofError | OSError | KeyboardInterrupt | None = None
+    path = Path(output) if output else unused_path()
+    with keeping(path, talk, append=append) as keep:
+        try:
+            with closing(chosen()) as progress:
+                for run in measure(progress, keep):
+                    runs.append(run)  # noqa: PERF402  (the runs before an interruption must stay)
+        except (KeyboardInterrupt, OSError, MemprofError) as error:
+            stopped = error
+        runs, _ = standing(runs)
+        if runs and not silent:
+            _report(runs, above_baseline, as_json, brief)
+    if isinstance(stopped, MemprofError | OSError):
+        raise stopped
+    if stopped is not None:
+        done = sum(not was_lost(run) for run in runs)
+        again = "--append" if output else f"-o {path} --append"
+        goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
+        talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
+        return EXIT_INTERRUPTED
+    if brief and runs and not as_json:
+        talk(f"next: {_next(runs)}")
+    return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
+
+
+def _next(runs: Sequence[Run]) -> str:
+    """What to try after the brief tables, in a line: an explanation of the least peak of a runtime, of the model that needs most, and every table."""
+    from ...records.metrics import METRICS, value
+    from ...records.types import PEAK
+    from . import report
+
+    peaks = [
+        (peak, run.job) for run in runs if run.outcome.ok and not run.job.argv and (peak := value(run, PEAK, METRICS["rss_peak_bytes"]))
+    ]
+    if not peaks:
+        return "--all prints every table"
+    of_models: dict[str, list[tuple[float, Job]]] = {}
+    for peak, job in peaks:
+        of_models.setdefault(job.model.name, []).append((peak, job))
+    _, job = max((min(of_model, key=lambda each: each[0]) for of_model in of_models.values()), key=lambda each: each[0])
+    return f"`{report('command_line').explanation(job)}` accounts for this memory, --all prints every table"
+
+
+def unused_path() -> Path:
+    """A new name for a runs file, for commands without -o."""
+    path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
+    return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
+
+
+def _report(runs: Sequence[Run], above_baseline: bool, as_json: bool, brief: bool) -> None:
+    from . import answer_format, report
+
+    # Imported only now that the last child has ended.
+    text = report("tables.table").render(runs, format=answer_format(as_json), above_baseline=above_baseline, brief=brief)
+    click.echo(text)

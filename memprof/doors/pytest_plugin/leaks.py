@@ -1,0 +1,73 @@
+"""Tests that must not grow: what their processes tell together, and the sentence of a test that fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...base.units import format_bytes
+from .table import GROWTH, RATE
+
+if TYPE_CHECKING:
+    from ...records.python_lines import GrowthLine
+    from ...records.types import Run
+    from ...verdicts.growth import Verdict
+
+_MOST_LINES, _LEAST_SHARE = 3, 0.1  # of the lines that are named, and of the growth that one of them has
+_NO_LINES = (
+    "No line of Python keeps it. To see the call sites in C, call the same in a script that marks each call (memprof marks --python): "
+    "memprof grow --why --who -- python SCRIPT"
+)
+
+
+@dataclass(frozen=True)
+class LeakAnswer:
+    """The verdict on a test that was called again and again. rise_bytes: by how much its memory rose in all, in the process where that was least."""
+
+    verdict: Verdict
+    rise_bytes: int
+
+    @property
+    def properties(self) -> list[tuple[str, object]]:
+        """Those of the test: no rate where none was found."""
+        rate: list[tuple[str, object]] = [] if self.verdict.word == "undecided" else [(RATE, self.verdict.slope)]
+        return [(GROWTH, self.verdict.word), *rate]
+
+    def failure(self, run: Run, most_bytes: int, most_calls: int) -> str | None:
+        """Why the test fails, None if it passes. run: one of its processes. most_bytes: each call may keep. most_calls: a process makes."""
+        from ...records.summary import key
+        from ...verdicts import growth_limits
+        from ...verdicts.growth_outlook import outlook
+
+        # The number of calls is none of a test's settings, so it is not told how many would decide.
+        growth = growth_limits.VariantGrowth(key(run), "call", replace(self.verdict, needed=None))
+        row = growth_limits.judged(growth, growth_limits.Limit("call", most_bytes))
+        if row.verdict == "ok":
+            return None
+        if self.verdict.word == "undecided":
+            return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
+        unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
+        return f"{row.reason}. {unfilled}: fill it in a fixture first, or allow its growth with leaks="
+
+
+def judge(runs: Sequence[Run]) -> LeakAnswer:
+    """The answer of processes that called the same test."""
+    from ...records import work
+    from ...verdicts import growth
+
+    series = [growth.series(work.curve_of(run), run.machine.page_bytes) for run in runs]
+    return LeakAnswer(growth.judge(series), max(0, min(each.rss[-1] - each.rss[0] for each in series)))
+
+
+def told(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> Iterator[str]:
+    """A sentence for each line of Python that keeps a part of the growth. calls: between both looks. rate: the growth, in bytes per call. folder: to
+    which paths are relative."""
+    large = [line for line in lines if line.bytes >= _LEAST_SHARE * rate * calls][:_MOST_LINES]
+    for line in large:
+        path = os.path.relpath(line.file, folder) if Path(line.file).is_relative_to(folder) else line.file
+        yield f"{path}:{line.number} keeps {format_bytes(line.bytes / calls)} of Python's objects per call"
+    if not large:
+        yield _NO_LINES

@@ -1,0 +1,41 @@
+"""The table of `pytest --memprof`: one row per test that was measured, the highest peak first. Its figures are properties of the tests' reports."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from ...base.units import format_bytes, format_duration
+from .limit import ONLY_LINUX
+
+OPTION = "--memprof"
+PEAK, BEFORE = "peak_rss_bytes", "rss_before_bytes"
+GROWTH, RATE = "growth_verdict", "growth_bytes_per_call"
+_HEADER = ("peak RSS", "in the test", "per call", "time")
+_NOTHING = "No test was measured: those that ran were skipped, failed, or are no functions (such as doctests)."
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption(OPTION):
+        return
+    figures: dict[str, dict[str, Any]] = {}
+    times_s: dict[str, float] = {}
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if isinstance(report, pytest.TestReport):
+            figures.setdefault(report.nodeid, {}).update(report.user_properties)
+            times_s[report.nodeid] = times_s.get(report.nodeid, 0) + report.duration
+    rows = sorted((item for item in figures.items() if {PEAK, GROWTH} & set(item[1])), key=lambda item: -item[1].get(PEAK, 0))
+    terminalreporter.write_sep("=", "memprof: the memory of each test")
+    if not rows:
+        terminalreporter.write_line(_NOTHING if sys.platform.startswith("linux") else f"{ONLY_LINUX}.")
+        return
+    for cells, name in ((_HEADER, "test"), *((_cells(row, times_s[name]), name) for name, row in rows)):
+        terminalreporter.write_line("  ".join([*(f"{cell:>11}" for cell in cells), name]))
+
+
+def _cells(row: dict[str, Any], time_s: float) -> tuple[str, ...]:
+    peak = format_bytes(row[PEAK]) if PEAK in row else "-"
+    inside = f"+{format_bytes(max(row[PEAK] - row[BEFORE], 0))}" if BEFORE in row else "-"
+    return peak, inside, format_bytes(row[RATE]) if RATE in row else str(row.get(GROWTH, "-")), format_duration(time_s * 1e9)

@@ -1,1 +1,0 @@
-"""In how little memory a model runs."""

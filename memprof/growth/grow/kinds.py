@@ -1,0 +1,83 @@
+"""The kinds of processes that `memprof grow` sets against each other: what iterations of each get as inputs, and where a user's own come from."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from ...base.errors import InputError, UsageError
+from ...records.settings import inputs_in_words
+from ...records.types import Use
+from ...subjects.suite import Suite
+
+Wish = Literal["same", "fresh", "both"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the iterations of a process get. varied: inputs of several shapes, one after another; fresh: new content each time."""
+
+    varied: bool = False
+    fresh: bool = False
+
+    @property
+    def words(self) -> str:
+        """What the inputs are, as a sentence has it after `with`."""
+        return inputs_in_words(self.varied, self.fresh)
+
+
+def kind_of(use: Use | None) -> Kind:
+    """The kind of a process that did this work."""
+    return Kind(bool(use.shapes), use.fresh) if use is not None else Kind()
+
+
+def kinds_of(wish: Wish | None, varied: bool, fixed: str) -> tuple[Kind, ...]:
+    """The kinds for this wish, the one with the same input first; without a wish it is alone.
+
+    varied: whether shapes were named. They are then what differs between two kinds. fixed: why the work has inputs of one kind only, empty where
+    it has not. Raises UsageError if fresh inputs were wished and cannot be.
+    """
+    if fixed:
+        if wish == "fresh":
+            raise UsageError(f"--fresh: {fixed}: memprof cannot make fresh inputs for it")
+        return (Kind(varied),)
+    if wish != "both":
+        return (Kind(varied, wish == "fresh"),)
+    return (Kind(), Kind(varied=True)) if varied else (Kind(), Kind(fresh=True))
+
+
+def folder_of(suite: Suite) -> tuple[Suite, str | None]:
+    """The suite, and the folder of .npz files that stands where it has a file of inputs, None for a file or none. Raises InputError."""
+    if suite.inputs is None or not os.path.isdir(suite.inputs):
+        return suite, None
+    if not any(Path(suite.inputs).glob("*.npz")):
+        raise InputError(f"--inputs {suite.inputs}: this folder has no .npz file")
+    return replace(suite, inputs=None), os.path.abspath(suite.inputs)
+
+
+def feeding_words(text: str) -> tuple[str, ...]:
+    """The words of the program of --feed, with its path. Raises UsageError or InputError."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--feed {text!r}: {error}") from None
+    if not words:
+        raise UsageError("--feed names no program")
+    path = shutil.which(words[0])
+    if path is None:
+        raise InputError(f"--feed: {words[0]}: no such program")
+    return os.path.abspath(path), *words[1:]
+
+
+def check_stream(folder: str | None, feeder: tuple[str, ...], inputs: str | None, otherwise: bool) -> None:
+    """Raises UsageError for a stream beside other inputs. otherwise: whether shapes, reloads or a program say what is fed."""
+    if not folder and not feeder:
+        return
+    if feeder and (folder or inputs):
+        raise UsageError("--feed or --inputs: iterations get the inputs of one stream")
+    if otherwise:
+        raise UsageError("--feed and a folder of --inputs are for iterations of a model: not for --shapes, --cycles or a program")

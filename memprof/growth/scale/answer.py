@@ -1,0 +1,270 @@
+"""The question of `memprof scale` and its answer: requests, measured points, the laws side by side, and the arithmetic on these alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...base.errors import UsageError
+from ...base.units import format_bytes
+from ...campaign.fleet.search_client import Machines
+from ...campaign.side_by_side import SharedFile
+from ...records.types import EXECUTE, PEAK
+from ...subjects.dimensions import Dimension
+from ...subjects.suite import Suite
+from ..laws.laws import FARTHEST, Law, Prediction
+from ..laws.terms import Coordinates
+
+ANONYMOUS = "anonymous memory at the end"
+ALL = "all processes at the end"
+CHARGED = "their control group at the end"
+
+_Places = Sequence[Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class ScaleRequest:
+    """The question: what is measured, and the dimensions to vary.
+
+    suite: of one model in a runtime; the name of its variant, if it has one, stands before the place in the name of the runs. predictions: places
+    to predict, by label. within_bytes: a limit, for the largest value of each dimension that fits. confirm: run the predictions that can be reached.
+    points: the most runs that the laws are fitted to, None for as many as the number of dimensions asks for. fleet: the machines that measure, None
+    for the suite's place. simulates: an arena whose regions double is simulated, which predictions need and coefficients do not.
+    """
+
+    suite: Suite
+    dimensions: Sequence[Dimension]
+    points: int | None = None
+    predictions: _Places = ()
+    within_bytes: int | None = None
+    confirm: bool = False
+    fleet: Machines | None = None
+    simulates: bool = True
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of inputs, with those of the variant."""
+        return {**self.suite.shapes, **self.suite.only.shapes}
+
+    @property
+    def threads(self) -> int | None:
+        """The thread count, None for the runtime's own. Raises UsageError for several."""
+        counts = self.suite.only.threads or self.suite.threads
+        if len(counts) > 1:
+            raise UsageError("--threads: a law has one count, or varies it: --vary threads=1..8")
+        return counts[0] if counts else None
+
+
+@dataclass(frozen=True)
+class PlaceRun:
+    """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died for lack of memory, and its sizes are at least so
+    much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
+    was fitted to it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share. again: the
+    main figure of all runs at this place in their order, where it is the median of several."""
+
+    at: Mapping[str, int]
+    sizes: Mapping[str, int]
+    ended: str | None = None
+    least: bool = False
+    refused: bool = False
+    planned_bytes: int | None = None
+    held_out: bool = False
+    elsewhere_bytes: int | None = None
+    again: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Named:
+    """The law of one figure: PEAK, a phase's peak, or anonymous memory at the end. law: None where no simple law holds."""
+
+    name: str
+    law: Law | None
+
+
+@dataclass(frozen=True)
+class PeakChange:
+    """A place where another phase makes the peak: beyond this value of a dimension, with the others at `others`."""
+
+    dimension: str
+    value: int
+    before: str
+    after: str
+    others: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Within:
+    """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits, and
+    possibly where the law's interval does not bound it (value is a number then). confirmed_bytes: the size that was measured at the predicted
+    value, None where it was not run; ended: how that run failed, if it did. refused: the lowest value that the runtime refused with these
+    others; those that fit are below it."""
+
+    dimension: str
+    others: Mapping[str, int]
+    value: int | None
+    surely: int | None
+    possibly: int | None
+    confirmed_bytes: int | None = None
+    ended: str = ""
+    refused: int | None = None
+
+    def place(self, labels: Sequence[str]) -> dict[str, int]:
+        """Its value among the others', in the order of these labels."""
+        at = {**self.others, self.dimension: self.value or 0}
+        return {label: at[label] for label in labels}
+
+    @property
+    def confirmable(self) -> bool:
+        """Whether its value is one that can be run."""
+        return self.value is not None and self.value < FARTHEST
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the law's interval says what is possible."""
+        return self.possibly is not None or self.value is None
+
+
+@dataclass(frozen=True)
+class Against:
+    """A term of the measured law beside the planner's: bytes per unit of each, None where one of them has no such term."""
+
+    words: str
+    measured_bytes: float | None
+    planned_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The answer. main: the name of the law that predictions are of. undecided: the lack, and what to add; empty if decided.
+    planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
+    mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again. env: the variables that a
+    program needs for the same settings, without those that a dimension varies.
+    """
+
+    model: str
+    runtime: str
+    settings: str
+    dimensions: tuple[Dimension, ...]
+    points: tuple[PlaceRun, ...]
+    main: str
+    laws: tuple[Named, ...]
+    changes: tuple[PeakChange, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    within_bytes: int | None = None
+    within: tuple[Within, ...] = ()
+    planned: Law | None = None
+    unplanned: str = ""
+    against: tuple[Against, ...] = ()
+    findings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    undecided: str = ""
+    shared: tuple[SharedFile, ...] = ()
+    mapped_again_bytes: float = 0.0
+    threads: int | None = None
+    interrupted: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unmet(self) -> str:
+        """That no value fits into the limit that was given, as a sentence; empty if one does, and if nothing tells."""
+        if self.undecided or not self.within or any(row.value is not None for row in self.within):
+            return ""
+        return f"{self.model}: no value of {' and '.join(each.label for each in self.varying)} fits into {format_bytes(self.within_bytes or 0)}"
+
+    @property
+    def varying(self) -> tuple[Dimension, ...]:
+        """The dimensions with more than one value."""
+        return tuple(dimension for dimension in self.dimensions if dimension.varies)
+
+    @property
+    def unbelievable(self) -> str:
+        """Why the terms of the law have no meaning; empty where they have one, and for a law without any."""
+        return self.undecided if self.law is not None and len(self.law.coefficients) > 1 else ""
+
+    @property
+    def law(self) -> Law | None:
+        """The law that predictions are of."""
+        return self.named(self.main)
+
+    def named(self, name: str) -> Law | None:
+        """The law of that name."""
+        return next((named.law for named in self.laws if named.name == name), None)
+
+    def predict(self, places: Sequence[Coordinates]) -> list[Prediction]:
+        """The main figure at places: of PEAK, the largest of what the phases' laws say. Empty where there is no law."""
+        return predicted(self.main, self.laws, places)
+
+
+def predicted(main: str, named: Sequence[Named], places: Sequence[Coordinates]) -> list[Prediction]:
+    """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's."""
+    whole = next((entry.law for entry in named if entry.name == main), None)
+    if not places or whole is None:
+        return []
+    each = [law.predict_all(places) for law in _highest(main, named).values()]
+    if not each:
+        return whole.predict_all(places)
+    return [
+        replace(
+            max(row, key=lambda prediction: prediction.bytes),
+            low_bytes=max(prediction.low_bytes for prediction in row),
+            high_bytes=max(prediction.high_bytes for prediction in row),
+        )
+        for row in zip(*each, strict=True)
+    ]
+
+
+def _highest(main: str, named: Sequence[Named]) -> dict[str, Law]:
+    """The laws of the phases of which PEAK is the largest; none where a phase has no law. A phase that made the peak nowhere is left out: beyond the
+    measured range its law is worth less than that of PEAK itself."""
+    phases = {entry.name: entry.law for entry in named if entry.name not in (PEAK, ANONYMOUS)}
+    whole = next((entry.law for entry in named if entry.name == main), None)
+    if main != PEAK or whole is None or None in phases.values():
+        return {}
+    peaks = {tuple(point.at.items()): point.bytes for point in whole.measured}
+
+    def is_peak(law: Law) -> bool:
+        return any(point.bytes >= peaks.get(tuple(point.at.items()), math.inf) for point in law.measured)
+
+    return {name: law for name, law in phases.items() if law is not None and is_peak(law)}
+
+
+def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, int]]) -> tuple[PeakChange, ...]:
+    """Where another phase begins to make the peak, along each dimension with the others at their lowest."""
+    phases = _highest(main, named)
+    if len(phases) < 2:
+        return ()
+    changes = []
+    for label, (low, high) in ranges.items():
+        others = {name: ends[0] for name, ends in ranges.items() if name != label}
+
+        def top(value: int, label: str = label, others: Mapping[str, int] = others) -> str:
+            sizes = {name: law.predict({**others, label: value}).bytes for name, law in phases.items()}
+            best = max(sizes.values())
+            # Phases that are nearly as high are one: the later stands for them, for it is the one that repeats.
+            return [name for name in sizes if sizes[name] >= best * 0.98][-1]
+
+        before, after = top(low), top(high)
+        if before == after:
+            continue
+        left, right = low, high
+        while right - left > 1:
+            middle = (left + right) // 2
+            left, right = (middle, right) if top(middle) == before else (left, middle)
+        changes.append(PeakChange(label, left, before, top(right), others))
+    return tuple(changes)
+
+
+def against(answer: Scaled) -> tuple[Against, ...]:
+    """The terms of EXECUTE's law beside those of the planner's, where a plan grows at all."""
+    measured = answer.named(EXECUTE)
+    if answer.planned is None or measured is None:
+        return ()
+    ours = {coefficient.term.words: coefficient.bytes for coefficient in measured.coefficients if coefficient.term.powers}
+    theirs = {coefficient.term.words: coefficient.bytes for coefficient in answer.planned.coefficients if coefficient.term.powers}
+    return tuple(Against(words, ours.get(words), theirs.get(words)) for words in dict.fromkeys([*ours, *theirs]) if theirs)
+
+
+def words_of(at: Mapping[str, int]) -> str:
+    """A place as people write it: `batch=4,sequence=512`."""
+    return ",".join(f"{name}={value}" for name, value in at.items())

@@ -1,0 +1,282 @@
+"""The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
+
+Of processes that ran side by side one run has the sum (records.types.LawSearch). Runs of earlier versions lack it, and make no law.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...base.errors import InputError
+from ...programs import runtimes
+from ...records.settings import in_a_line
+from ...records.types import EXECUTE, PEAK, WARMUP, Job, RequestTrace, Run
+from ...subjects.dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
+from ..laws import laws
+from ..laws.arena import ArenaLaw
+from ..laws.terms import Coordinates, SizePoint, Term
+from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes
+from .arena_requests import Simulation, planned_again, replayed
+from .findings import findings, mapped_again, undecided
+from .runs import measured, measured_together, noise
+
+MOST_VARYING = 3  # more take too many runs
+_MOST_POINTS = 500  # the search for terms takes seconds with so many
+_HIGHEST = 1 << 53  # values are fitted as floating point numbers
+_PLANNED_NOISE = (64.0, 1e-6)  # a plan repeats; its tensors are aligned
+_FEWEST_PLANNED = 3
+
+
+def answer(
+    job: Job,
+    dimensions: Sequence[Dimension],
+    points: Sequence[PlaceRun],
+    main: str,
+    noise: tuple[float, float],
+    arena: ArenaLaw | None = None,
+    simulation: Simulation | None = None,
+) -> Scaled:
+    """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
+    arena: whose memory it is, where its regions double; simulation: of it, where there is one."""
+    ranges = {each.label: (each.low, each.last) for each in dimensions if each.varies}
+    names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
+    ordered = [main, *(name for name in names if name != main)]
+    # Memory that exists several times grows with their number: other effects in a few runs of them are chance, such as freed memory that is kept.
+    several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
+
+    def law(name: str) -> laws.Law | None:
+        own = simulated(arena, name, simulation)
+        return laws.law(
+            series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and arena.doubles and own is None)
+        )
+
+    named = tuple(Named(name, law(name)) for name in ordered)
+    made = Scaled(
+        model=job.model.name,
+        runtime=job.runtime,
+        settings=_settings(job, dimensions),
+        dimensions=tuple(dimensions),
+        points=tuple(points),
+        main=main,
+        laws=named,
+        changes=changes(main, named, ranges),
+        threads=None if _has(dimensions, THREADS) else job.threads,
+    )
+    return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
+
+
+def arena(
+    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[PlaceRun], simulation: Simulation | None
+) -> ArenaLaw | None:
+    """Whose memory it is: of an arena whose regions double (`doubles`) with the tensors in it, or of one that is planned. job: of one of the runs."""
+    varying = [dimension for dimension in dimensions if dimension.varies]
+    names = [name for dimension in varying for name in dimension.names]
+    if not doubles:
+        # Each session has its own arenas, and other memory beside them.
+        beside = tuple(Term(((each.label, 1),)) for each in varying if each.label == SESSIONS)
+        return ArenaLaw(doubles=False, beside=beside) if simulation is not None else None
+    # Each further session has an arena with tensors of the same sizes, which depend on no dimension.
+    if SESSIONS in names or all(name in OWN or name in job.knobs for name in names):
+        return None
+    plan = planned(points)
+    return ArenaLaw(terms=tuple(entry.term for entry in plan.coefficients if entry.term.powers) if plan is not None else ())
+
+
+def simulated(arena: ArenaLaw | None, name: str, simulation: Simulation | None) -> ArenaLaw | None:
+    """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
+    if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
+        return None
+    if simulation is None:
+        return arena
+    last = name != WARMUP
+
+    def size(at: Coordinates) -> float:
+        # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
+        return float(simulation({label: round(value) for label, value in at.items()})[last])
+
+    return replace(arena, size=size)
+
+
+def of_runs(runs: Sequence[Run]) -> list[Scaled]:
+    """The laws of runs that `memprof scale` kept, one for each search: each model, variant, runtime, settings, shapes, dimensions and machine. Other
+    runs are left out, and searches in which nothing varied or no place could be measured.
+
+    Raises InputError for more places than a law is sought for.
+    """
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        job, places = run.job, [_fixed(label, value) for label, value in run.job.at.items()]
+        if not job.at or not all(1 <= value <= _HIGHEST for value in job.at.values()):
+            continue
+        threads = None if _has(places, THREADS) else job.threads
+        asked = (
+            job.variant.rpartition(", ")[0],
+            job.version,
+            job.runtime,
+            job.python,
+            tuple(sorted(job.variables.items())),
+            _settings(job, places),
+            threads,
+        )
+        key = (job.model.sha256, *asked, tuple(job.at), run.machine.name)
+        groups.setdefault(key, []).append(run)
+    answers = [_of_search(search) for group in groups.values() for search in _by_shapes(group)]
+    return [made for made in answers if made is not None]
+
+
+def _by_shapes(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs apart where their inputs differ by more than the place: an axis that is one of its values in every run is of the place."""
+    sizes = [{(name, axis): size for name, shape in run.job.shapes.items() for axis, size in enumerate(shape)} for run in runs]
+    of_place = {
+        axis
+        for axis in sizes[0]
+        if any(all(size.get(axis) == run.job.at[label] for size, run in zip(sizes, runs, strict=True)) for label in runs[0].job.at)
+    }
+    searches: dict[tuple[object, ...], list[Run]] = {}
+    for size, run in zip(sizes, runs, strict=True):
+        searches.setdefault(tuple(sorted(item for item in size.items() if item[0] not in of_place)), []).append(run)
+    return list(searches.values())
+
+
+def _of_search(runs: Sequence[Run]) -> Scaled | None:
+    """None where nothing varies, or no place could be measured."""
+    job = runs[0].job
+    together = _has([_fixed(label, 1) for label in job.at], PROCESSES)
+    seen = _together(runs) if together else [(run, measured(run)) for run in runs]
+    points = [replace(point, planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run, point in seen]
+    fitted = [point for point in points if not point.held_out]
+    values = {label: [point.at[label] for point in fitted] for label in job.at}
+    dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
+    varying = [dimension.label for dimension in dimensions if dimension.varies]
+    if not varying or all(point.ended for point in fitted):
+        return None
+    if len(varying) > MOST_VARYING or len(points) > _MOST_POINTS:
+        raise InputError(
+            f"{job.model.name}: a law is sought for {MOST_VARYING} dimensions and {_MOST_POINTS} places at most; here are "
+            f"{len(varying)} and {len(points)}"
+        )
+    points = [replace(point, at={label: point.at[label] for label in varying}) for point in points]
+    bounds = noise(runs[-1])
+    main = ALL if together else PEAK
+    points = of_medians(points, main)
+    by_plan = planned(points)
+    doubles = runtimes.described(job.runtime).arena_doubles(job.knobs)
+    arenas = next((run.search.arenas for run in reversed(runs) if run.search is not None and run.search.arenas is not None), None)
+    known: Simulation | None = replayed(_requests(runs, varying), job.runs) if doubles else planned_again(arenas, varying)
+    whose = arena(doubles, job, dimensions, points, known)
+    made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
+    made = replace(made, against=against(made), **_asked(made, runs))
+    made = replace(made, within=within(made))
+    made = replace(made, within=confirmed(made))
+    return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def _together(runs: Sequence[Run]) -> list[tuple[Run, PlaceRun]]:
+    """A point for the processes of each place, with one of their runs. A place that was measured again is the last time's."""
+    places: dict[tuple[int, ...], list[Run]] = {}
+    for run in runs:
+        places.setdefault((run.job.verifies, *run.job.at.values()), []).append(run)
+    points = [(each[0], measured_together(each)) for each in places.values()]
+    return [(run, point) for run, point in points if point is not None]
+
+
+def _requests(runs: Sequence[Run], labels: Sequence[str]) -> RequestTrace | None:
+    """What was recorded last of the requests at places of these labels."""
+    every = [run.search.requests for run in runs if run.search is not None and run.search.requests is not None]
+    return next((known for known in reversed(every) if all(set(asked.at) == set(labels) for asked in known.places)), None)
+
+
+def _asked(made: Scaled, runs: Sequence[Run]) -> dict[str, Any]:
+    """What the searches were asked beside the law: all predictions, and the last limit."""
+    searches = [run.search for run in runs if run.search is not None]
+    labels = [dimension.label for dimension in made.varying]
+    asked = [at for search in searches for at in search.predictions if all(1 <= at.get(label, 0) <= _HIGHEST for label in labels)]
+    places = {tuple(at[label] for label in labels): {label: at[label] for label in labels} for at in asked}
+    limits = [search.within_bytes for search in searches if 1 <= (search.within_bytes or 0) <= _HIGHEST]
+    return {"predictions": tuple(made.predict(list(places.values()))), "within_bytes": limits[-1] if limits else None}
+
+
+def within(made: Scaled) -> tuple[Within, ...]:
+    """The largest value of each dimension within the limit, with the others at each end of their ranges; none without a limit or a law."""
+    if made.within_bytes is None or made.law is None:
+        return ()
+    rows = []
+    ranges = {each.label: (each.low, each.last) for each in made.varying}
+    for label, (low, _) in ranges.items():
+        others = {name: ends for name, ends in ranges.items() if name != label}
+        for fixed in itertools.product(*others.values()):
+            at = dict(zip(others, fixed, strict=True))
+            fit = laws.largest(made.predict, label, at, made.within_bytes, low)
+            there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
+            refused = min((point.at[label] for point in there), default=None)
+            if refused is not None and low < refused <= (fit[0] or 0):
+                value, surely, possibly = (None if each is None else min(each, refused - 1) for each in fit)
+                rows.append(Within(label, at, value, surely, refused - 1 if possibly is None else possibly, refused=refused))
+            else:
+                rows.append(Within(label, at, *fit))
+    return tuple(rows)
+
+
+def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:
+    """The points, of those that no law was fitted to the median of each place: a runtime's memory may come in modes, and a run meets one of them."""
+    places: dict[tuple[int, ...], list[PlaceRun]] = {}
+    for point in points:
+        if point.held_out and not point.ended:
+            places.setdefault(tuple(point.at.values()), []).append(point)
+    kept = [point for point in points if not point.held_out or tuple(point.at.values()) not in places]
+    for runs in places.values():
+        middle = sorted(runs, key=lambda point: point.sizes[main])[(len(runs) - 1) // 2]
+        again = tuple(point.sizes[main] for point in runs) if len(runs) > 1 else ()
+        kept.append(replace(middle, again=again))
+    return kept
+
+
+def confirmed(made: Scaled) -> tuple[Within, ...]:
+    """The largest values that fit, with what was measured there."""
+    labels = [dimension.label for dimension in made.varying]
+    seen = {tuple(point.at[label] for label in labels): point for point in made.points if point.held_out}
+    points = [seen.get(tuple(row.place(labels).values())) for row in made.within]
+    return tuple(
+        row if point is None else replace(row, confirmed_bytes=point.sizes.get(made.main), ended=point.ended or "")
+        for row, point in zip(made.within, points, strict=True)
+    )
+
+
+def planned(points: Sequence[PlaceRun]) -> laws.Law | None:
+    """The law of the planner's own peak at the places that a law is fitted to, None where too few of them have a plan."""
+    sizes = [SizePoint(point.at, point.planned_bytes) for point in points if point.planned_bytes and not point.held_out]
+    return laws.law(sizes, noise=_PLANNED_NOISE) if len(sizes) >= _FEWEST_PLANNED else None
+
+
+def _planned_of(job: Job) -> int | None:
+    return job.planned_bytes if 1 <= (job.planned_bytes or 0) <= _HIGHEST else None
+
+
+def _fixed(label: str, value: int) -> Dimension:
+    return Dimension(tuple(label.split("=")), value, value)
+
+
+def _settings(job: Job, dimensions: Sequence[Dimension]) -> str:
+    """The knobs that are the same at all places."""
+    return in_a_line({name: value for name, value in job.knobs.items() if not _has(dimensions, name)})
+
+
+def _has(dimensions: Sequence[Dimension], name: str) -> bool:
+    return any(name in dimension.names for dimension in dimensions)
+
+
+def series(points: Sequence[PlaceRun], name: str, main: str) -> list[SizePoint]:
+    """The points of one law. A run that died for lack of memory bounds the main figure, and the phase in which it died."""
+    return [
+        SizePoint(point.at, point.sizes[name], point.least and name in (main, _last(point)))
+        for point in points
+        if name in point.sizes and not point.held_out and (not point.ended or point.least)
+    ]
+
+
+def _last(point: PlaceRun) -> str:
+    """The phase in which a run died."""
+    return (point.ended or "").rpartition(" in ")[2]

@@ -1,0 +1,77 @@
+"""One campaign for several sides: their repeats side by side, and each Run in the file of its side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from ...campaign import campaign
+from ...campaign.progress import Progress
+from ...campaign.runs_writer import keeping
+from ...records.summary import VariantKey, place_of
+from ...records.types import Job, JobSide, Run
+from ...subjects.order import Order
+
+
+def orders_at(orders: Sequence[Order], place: VariantKey) -> tuple[Order, ...]:
+    return tuple(order for order in orders if place_of(order.job) == place)
+
+
+def interleaved(orders: Mapping[JobSide, Sequence[Order]]) -> list[tuple[JobSide, Order]]:
+    """All sides' orders in one sequence: repeat by repeat, place by place, side beside side; the sides alternate as the first."""
+    names = list(orders)
+    sequence = []
+    places = dict.fromkeys(place_of(order.job) for name in reversed(names) for order in orders[name])
+    repeats = max((order.job.repeat for side in orders.values() for order in side), default=0)
+    by = {(name, order.job.repeat, place_of(order.job)): order for name, side in orders.items() for order in side}
+    for repeat in range(1, repeats + 1):
+        turn = names[(repeat - 1) % len(names) :] + names[: (repeat - 1) % len(names)]
+        sequence += [(name, by[name, repeat, place]) for place in places for name in turn if (name, repeat, place) in by]
+    return sequence
+
+
+def measure_sides(orders: Mapping[JobSide, Sequence[Order]], outputs: dict[JobSide, Path], progress: Progress) -> dict[JobSide, list[Run]]:
+    """Measure all sides; each Run goes to its side's file as soon as it exists."""
+    sequence = interleaved(orders)
+    for remark in campaign.surroundings(max(order.job.model.bytes for _, order in sequence), sequence[0][1].place):
+        progress.say(remark)
+    turns = iter(sequence)
+    shown = _Sided(progress, sequence) if len(orders) > 1 else progress
+    with ExitStack() as stack:
+        keeps = {}
+        for name, path in reversed(outputs.items()):  # the file that is opened first is named last
+            keeps[name] = stack.enter_context(keeping(path, progress.say, holds=f"{name}'s runs"))
+        runs = campaign.measure([order for _, order in sequence], shown, lambda line: keeps[next(turns)[0]](line))
+        sides = by_side(sequence, runs)
+    return {name: sides.get(name, []) for name in orders}
+
+
+def by_side(sequence: Sequence[tuple[JobSide, Order]], runs: Iterable[Run]) -> dict[JobSide, list[Run]]:
+    """The runs of a sequence of orders, by the side that each was ordered for."""
+    sides: dict[JobSide, list[Run]] = {name: [] for name, _ in sequence}
+    for (name, _), run in zip(sequence, runs, strict=True):
+        sides[name].append(run)
+    return sides
+
+
+class _Sided:
+    """A Progress with the name of the run's side: a Run of a side does not hold it, for its file is the side's."""
+
+    def __init__(self, progress: Progress, sequence: Sequence[tuple[JobSide, Order]]) -> None:
+        self._progress = progress
+        self._names = [name for name, _ in sequence]
+        self._now: JobSide | None = None
+        self.live = progress.live
+        self.say = progress.say
+
+    def started(self, job: Job, index: int, total: int) -> None:
+        self._now = self._names[index - 1]
+        self._progress.started(self._named(job), index, total)
+
+    def finished(self, run: Run) -> None:
+        self._progress.finished(replace(run, job=self._named(run.job)))
+
+    def _named(self, job: Job) -> Job:
+        return replace(job, side=self._now)

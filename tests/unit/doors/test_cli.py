@@ -1,0 +1,160 @@
+"""The command line: quick to answer, the main job from end to end, and nothing imported before it is needed."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import click
+import pytest
+from support import sample_runs
+
+import memprof as package
+from memprof.doors import cli
+from memprof.doors.cli import group, progress
+from memprof.doors.cli.subject import SharedOption
+from memprof.subjects.settings import OF_A_SUITE
+
+
+def test_progress_of_run_without_peak():
+    assert progress.ended(sample_runs.run()) == "peak 270.0 MiB"
+    assert progress.ended(sample_runs.run(exact=False)) == "peak ~270.0 MiB"
+    assert progress.ended(dataclasses.replace(sample_runs.run(), marks=())) == "no peak was seen"
+
+
+@pytest.mark.parametrize("name", group.listed)
+def test_command_help_has_example(memprof, name):
+    done = memprof(name, "--help")
+
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+    assert f"memprof {name}" in done.stdout
+
+
+def test_command_unknown_suggests_near_name(memprof):
+    done = memprof("tabel")
+
+    assert done.returncode == 2
+    assert "did you mean table" in done.stderr
+
+
+def test_public_names_available():
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("of our own\nin two lines"), RecursionError("deep"), KeyError("k")])
+def test_defect_writes_report_file(tmp_path, monkeypatch, capsys, error):
+    def broken(*words, **rest):
+        raise error
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(cli.group, "main", broken)
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+
+    assert end.value.code == 70
+    (line,) = capsys.readouterr().err.splitlines()
+    (report,) = (tmp_path / "memprof").glob("defect-*.txt")
+    assert line.startswith(f"memprof: this is a defect of memprof: {type(error).__name__}: ")
+    assert line.endswith(f"; {report} holds the details for a report")
+    assert "Traceback" in report.read_text() and "in broken" in report.read_text()
+
+
+def test_defect_with_unwritable_report(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cli.group, "main", lambda *words, **rest: 1 / 0)
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+
+    assert end.value.code == 70 and "no file for a report could be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(12, "Cannot allocate memory"), ImportError("x.so: failed to map segment from shared object")]
+)
+def test_memory_shortage_is_one_sentence(monkeypatch, capsys, error):
+    def broken(*words, **rest):
+        raise error
+
+    monkeypatch.setattr(cli.group, "main", broken)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+    assert (end.value.code, capsys.readouterr().err) == (5, "memprof: there is too little memory; ulimit -v may limit it\n")
+
+
+def test_help_names_differences_on_other_machine(memprof):
+    shown = " ".join(memprof("exec", "--help-all").stdout.split())
+
+    assert "on another machine (--on) it reads nothing" in shown
+    assert "[default: python; with --on c where there is no Python 3.8]" in shown
+
+
+def test_shared_options_short_in_help(memprof):
+    short, whole = memprof("scale", "--help").stdout, memprof("scale", "--help-all").stdout
+
+    assert "--no-swap" in short and "out of swap" not in short
+    assert "out of swap" in whole
+    own = whole[: whole.index("What is measured and how")]
+    assert own == short[: short.index("What is measured and how")]
+
+
+def commands(command=group, name="memprof"):
+    """Every command, by its name."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    with click.Context(command) as context:
+        for each in command.list_commands(context):
+            yield from commands(command.get_command(context, each), f"{name} {each}")
+
+
+def test_shared_options_declared_once():
+    meanings = collections.defaultdict(set)
+    for _, command in commands():
+        for option in command.params:
+            if isinstance(option, SharedOption):
+                meanings[option.opts[-1]].add(option.help)
+    of_settings = {f"--{setting.name}" for setting in OF_A_SUITE}
+
+    assert of_settings <= set(meanings)
+    assert {name for name in of_settings if len(meanings[name]) > 1} == set()
+
+
+def test_option_count_bounded():
+    options = {(option.opts[-1], option.help) for _, command in commands() for option in command.params if isinstance(option, click.Option)}
+
+    assert len(options) <= 300
+
+
+def counted_once(command):
+    """Its options that take one text."""
+    options = [option for option in command.params if isinstance(option, click.Option) and not (option.multiple or option.is_flag)]
+    return [option.opts[-1] for option in options if isinstance(option.type, click.types.StringParamType) and option.callback is None]
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in commands() if counted_once(each[1])])
+def test_option_given_twice_refused(memprof, name, command):
+    for option in counted_once(command):
+        done = memprof(*name.split()[1:], option, "1", option, "2")
+
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"memprof: {option} takes one value, and two are given: ")
+
+
+def test_runtimes_of_one_question_say_how(memprof):
+    done = memprof("fit", "a.onnx", "-r", "mnn", "-r", "onnxruntime")
+    assert "--runtime takes one value, and two are given: call memprof fit once for each" in done.stderr
+    assert "--variant x=mnn: only `memprof run` takes it" in memprof("fit", "a.onnx", "--variant", "x=mnn").stderr
+
+
+def test_list_option_twice_says_how(memprof):
+    assert (
+        "--threads takes one value, and two are given: its values stand together, with commas"
+        in memprof("run", "a.onnx", "--threads", "1", "--threads", "2").stderr
+    )

@@ -1,0 +1,71 @@
+"""What a test with leaks= says, on verdicts written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import sample_runs
+
+from memprof.doors.pytest_plugin import leaks
+from memprof.doors.pytest_plugin.leaks import LeakAnswer
+from memprof.records.python_lines import GrowthLine
+from memprof.verdicts.growth import Verdict
+
+KIB, MIB = 1 << 10, 1 << 20
+GROWS = Verdict("grows", "call", 64.0 * KIB, 63.0 * KIB, 65.0 * KIB, tail=1000)
+UNDECIDED = Verdict("undecided", "call", tail=6000, reason="its memory moves too much to tell a slow rise", needed=32_000)
+STEADY = Verdict("steady", "call", high=3.0, tail=1000)
+
+
+def test_growth_names_unfilled_cache_and_remedy():
+    failure = LeakAnswer(GROWS, 64 * MIB).failure(sample_runs.run(), 10 * KIB, 8000)
+
+    assert failure == (
+        "64.0 KiB more per call (95%: 63.0 KiB to 65.0 KiB); the limit is 10.0 KiB per call. A cache that is not full after 1,000 calls (64.0 MiB) "
+        "is not ruled out: fill it in a fixture first, or allow its growth with leaks="
+    )
+
+
+def test_undecided_names_what_test_can_change():
+    failure = LeakAnswer(UNDECIDED, 0).failure(sample_runs.run(), 0, 8000)
+
+    assert failure is not None and failure.startswith("undecided after 6,000 calls: its memory moves too much")
+    assert "32,000" not in failure
+    assert failure.endswith("Let its work vary less or take less time: a process makes up to 8,000 calls")
+
+
+@pytest.mark.parametrize("allowed", [65 * KIB, 1 * MIB])
+def test_growth_within_limit_passes(allowed):
+    assert LeakAnswer(GROWS, 64 * MIB).failure(sample_runs.run(), allowed, 8000) is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "properties"),
+    [
+        (GROWS, [("growth_verdict", "grows"), ("growth_bytes_per_call", 65536.0)]),
+        (STEADY, [("growth_verdict", "steady"), ("growth_bytes_per_call", 0.0)]),
+        (UNDECIDED, [("growth_verdict", "undecided")]),
+    ],
+)
+def test_undecided_growth_has_no_rate(verdict, properties):
+    assert LeakAnswer(verdict, 0).properties == properties
+
+
+def test_lines_that_keep_growth_named():
+    lines = (
+        GrowthLine("/w/pkg/cache.py", 7, 6400 * KIB, 100),
+        GrowthLine("/lib/other.py", 9, 700 * KIB, 100),
+        GrowthLine("/w/pkg/few.py", 1, 9 * KIB, 1),
+    )
+
+    assert list(leaks.told(lines, 100, 64 * KIB, Path("/w"))) == [
+        "pkg/cache.py:7 keeps 64.0 KiB of Python's objects per call",
+        "/lib/other.py:9 keeps 7.0 KiB of Python's objects per call",
+    ]
+
+
+def test_growth_outside_python_names_next_step():
+    (sentence,) = leaks.told((GrowthLine("/w/pkg/few.py", 1, 9 * KIB, 1),), 100, 64 * KIB, Path("/w"))
+
+    assert "memprof grow --why --who -- python SCRIPT" in sentence

@@ -1,0 +1,93 @@
+"""`memprof grow --who`: which call sites hold what rose, told by the stacks of memray and heaptrack at several moments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support import sample_runs
+from support.recorder_runs import Silent
+from support.sample_profiles import profile
+from support.suites import one
+
+from memprof.base.errors import InputError
+from memprof.growth.grow import call_sites
+from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
+from memprof.heap.growth_sites import Rises, rises
+from memprof.heap.profile import PhaseSpan
+from memprof.verdicts.growth import Verdict
+
+KIB, MIB = 1 << 10, 1 << 20
+EXECUTE = (PhaseSpan("EXECUTE", 0, 100),)
+
+
+def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> GrowthAnswer:
+    """An answer of `memprof grow`: processes that grew by so much with each of so many units."""
+    run = replace(sample_runs.run(), work=(sample_runs.worked(range(units + 1), [each * done for done in range(units + 1)]),))
+    return GrowthAnswer("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
+
+
+def moments(*held: dict[tuple[str, ...], float]) -> Any:
+    return profile(*((10.0 * number, stacks) for number, stacks in enumerate(held)), phases=EXECUTE)
+
+
+def test_site_rises_with_each_unit():
+    leak, buffer, weights = ("net::cache", "net::run", "main", "_start"), ("net::scratch", "main"), ("net::read", "main")
+    held = [{leak: 2 * number + 1, buffer: 40 if number % 2 else 0.1, weights: 60} for number in range(8)]
+
+    risen = rises(moments(*held), "EXECUTE", lambda time: 5 * time)
+
+    (place,) = risen.places
+    assert place.sites == ("net::cache", "net::run", "main")
+    assert place.each_bytes == pytest.approx(2 * MIB / 50)
+    assert (place.bytes, risen.units) == (14 * MIB, 350)
+
+
+def test_site_rising_once_ignored():
+    once, leak = ("net::table", "main"), ("net::cache", "main")
+    held = [{once: 30 if number >= 6 else 0.1, leak: number + 1} for number in range(7)]
+
+    assert [place.sites[0] for place in rises(moments(*held), "EXECUTE", lambda time: time).places] == ["net::cache"]
+
+
+def test_stacks_merged_by_nearest_callers():
+    held = [
+        {("malloc", "a", "b", "c", "x"): number + 1, ("operator new(unsigned long)", "a", "b", "c", "y"): number + 1} for number in range(5)
+    ]
+
+    (place,) = rises(moments(*held), "EXECUTE", lambda time: time).places
+
+    assert place.sites == ("a", "b", "c")
+    assert place.bytes == 8 * MIB
+
+
+@pytest.mark.parametrize(("count", "last"), [(3, 30.0), (6, 0.0)])
+def test_moments_too_few(count, last):
+    with pytest.raises(InputError, match="too few to see a rise: more units are needed"):
+        rises(moments(*[{("a",): 1.0}] * count), "EXECUTE", lambda time: min(time, last))
+
+
+@pytest.mark.parametrize(
+    ("done", "each", "wanted"),
+    [(400, 64 * KIB, 4000), (400, MIB, 400), (5000, KIB, 5000), (6000, 64 * KIB, 4000)],
+    ids=["as fast as this it takes more", "more would hold too much", "more would take too long", "fewer are enough"],
+)
+def test_units_chosen_for_recording(done, each, wanted):
+    assert call_sites._units(grows(done, each)) == wanted  # each takes 1 ms
+
+
+def test_recording_skipped_without_growth() -> None:
+    answer = replace(grows(), verdict=Verdict("bounded", "iteration"))
+
+    said = call_sites.explained(GrowRequest(one("m", "r")), answer, Silent())
+
+    assert (said.who, said.remarks) == (None, ("--who: it is bounded, so that no call site rises with it",))
+
+
+@pytest.mark.parametrize(
+    ("looked", "words"), [(False, "not from malloc; --why shows which mappings rise."), (True, "the sentences of --why name the mappings")]
+)
+def test_nothing_of_malloc_names_next_step(looked: bool, words: str) -> None:
+    (sentence,) = call_sites._sentences(Rises((), 0.0, 100.0), "heaptrack", grows().verdict, looked)
+    assert words in sentence
