@@ -78,6 +78,41 @@ def device_over(rows: ColumnArrays, device: tuple[Array, Array]) -> Array:
     return over
 
 
+def with_marks(run: Run, rows: ColumnArrays) -> ColumnArrays:
+    """Columns with the child's own readings where its phases begin and end.
+
+    No poll may have come near a border: a line from the poll before it to the poll after it would cross the phase's peak, or run aslant through a
+    step.
+
+    A mark is a reading of one process: the columns of several, which are of their sum, stay as they are.
+    """
+    if run.processes:
+        return rows
+    ends = [
+        (mark.end_ns, mark.rss_end_bytes, parts.file, mark.vms_end_bytes or 0)
+        for mark in run.marks
+        if mark.rss_end_bytes is not None and (parts := at_end(mark)) is not None
+    ]
+    rows = _inserted(rows, ends)
+    before = numpy.searchsorted(rows.t_ns, [mark.begin_ns for mark in run.marks], side="right") - 1
+    begins = []
+    for mark, row in zip(run.marks, before.tolist(), strict=True):
+        if row < 0:
+            continue
+        # Of the begin only the resident set is known, and of an unpolled phase of an older file nothing: the rest is as it was.
+        rss = mark.rss_begin_bytes if mark.rss_begin_bytes is not None else None if mark.interval_ns else int(rows.rss[row])
+        if rss is not None:
+            begins.append((mark.begin_ns, rss, min(int(rows.file[row]), rss), int(rows.vms[row])))
+    return _inserted(rows, begins)
+
+
+def _inserted(rows: ColumnArrays, readings: Sequence[tuple[int, int, int, int]]) -> ColumnArrays:
+    """Columns with these readings of (t_ns, rss, file, vms) too, each behind the rows of its time."""
+    samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
+    merged = numpy.concatenate([samples, numpy.array(readings, dtype=numpy.int64).reshape(-1, 4)])
+    return ColumnArrays(*merged[numpy.argsort(merged[:, 0], kind="stable")].T)
+
+
 def _summed(packed: Sequence[bytes], called: str) -> list[Array]:
     steps = [numpy.frombuffer(data, dtype="<i8") for data in packed]
     if any(numpy.abs(column.astype(float)).sum() >= 2.0**63 for column in steps):

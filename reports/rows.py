@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from memprof.base.units import counted
-from memprof.records import summary
+from memprof.programs.commands import subject
 from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
 from memprof.records.summary import Key
-from memprof.records.types import PEAK, RELEASE, STARTUP, WARMUP, Run
+from memprof.records.types import COMMAND, PEAK, RELEASE, STARTUP, WARMUP, Run
 
 BASELINE = "baseline"
+_MOST_PROGRAMS = 3  # that a heading names
 
 
 def label_names(keys: Collection[Key], threads: bool = True) -> tuple[str, ...]:
@@ -60,6 +62,18 @@ def key_fields(key: Key) -> dict[str, str | int | None]:
     return {"model": key.model, "variant": key.heading, "threads": key.threads}
 
 
+def unloaded(runs: Iterable[Run]) -> str:
+    """The moment of the baseline, for a legend: a program loads its model where it likes, or has none."""
+    return "before the first phase" if any(run.job.runtime == COMMAND for run in runs) else "no model loaded"
+
+
+def baseline_words(runs: Iterable[Run]) -> str:
+    """What the baseline of these runs is the memory of, in words."""
+    kinds = {run.job.runtime == COMMAND for run in runs}
+    of_each = {False: "the runtime with no model loaded", True: "the program before its first phase"}
+    return " or ".join(of_each[kind] for kind in sorted(kinds))
+
+
 def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by the name of their model, in the order in which models first come."""
     models: dict[str, list[Run]] = {}
@@ -68,10 +82,15 @@ def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return models
 
 
-def phases(runs: Sequence[Run]) -> list[str]:
-    """The phases that these runs have or failed in, in their order."""
-    ended = [run.outcome.phase for run in runs if run.outcome.phase and not run.outcome.phase.startswith("after")]
-    return summary.order([*summary.phases(runs), *ended])
+def whole_programs(runs: Sequence[Run]) -> list[Run]:
+    """These runs, and those of several programs without a model, which have the name of the first of them, under the names of all."""
+    titles = {}
+    for name, of_model in by_model(runs).items():
+        programs = list(dict.fromkeys(subject(run.job.argv) for run in of_model if run.job.argv and not run.job.model.files))
+        if len(programs) > 1 and name == programs[0]:  # else it is a name that the user gave
+            titles[name] = ", ".join(programs) if len(programs) <= _MOST_PROGRAMS else f"{name} and {len(programs) - 1} more programs"
+    named = ((run, titles.get(run.job.model.name)) for run in runs)
+    return [replace(run, job=replace(run.job, model=replace(run.job.model, name=title))) if title else run for run, title in named]
 
 
 def columns(metric: Metric, phases: Sequence[str]) -> list[str]:

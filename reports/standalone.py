@@ -63,8 +63,9 @@ def render(
 
 
 def _with_options(text: str) -> Markup:
-    """A sentence in which the names of options, such as --shape, are code: a line never ends within one."""
-    return Markup(re.sub(r"(?<!\S)--[a-z][a-z-]*", r"<code>\g<0></code>", str(escape(text))))
+    """A sentence in which memprof's commands between backticks and the names of options, such as --shape, are code: a line never ends within one."""
+    code = re.compile(r"`((?:memprof |--)[^`]*)`|(?<!\S)--[a-z][a-z-]*")
+    return Markup(code.sub(lambda match: f"<code>{match[1] or match[0]}</code>", str(escape(text))))
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ def job(process: RunningProcess, duration_ns: int, interval_ns: int, name: str |
     return Job(
         model=Model(name or process.name, program.path if program else process.name, (), 0, program.sha256 if program else ""),
         runtime=COMMAND,
-        variant=process.name,
+        variant=name or process.name,
         repeat=1,
         warmup=0,
         runs=0,

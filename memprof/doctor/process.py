@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..base.units import counted
 from ..places.cgroups import read_or_none
 from .checks import Finding
 
@@ -36,7 +37,7 @@ def path_files(python: str) -> Finding:
     if not executed:
         return "ok", f"{place}, no .pth file runs code", "a child begins with nothing but its interpreter"
     _, _, least_modules, least_kib = _ask_interpreter(python, "-S")
-    more = f"{max(0, modules - least_modules)} modules, {max(0, anon_kib - least_kib) / 1024:.1f} MiB"
+    more = f"{counted(max(0, modules - least_modules), 'module')}, {max(0, anon_kib - least_kib) / 1024:.1f} MiB"
     facts = f"{place}, code runs from {', '.join(executed)}"
     remedy = ": install properly, without -e, to compare" if any(map(_is_editable, files)) else ""
     return "limited", facts, f"site-packages and these put {more} into every child and its baseline{remedy}"

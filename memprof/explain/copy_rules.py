@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..base.units import format_bytes
 from ..records.types import MODEL_LOAD
 from .records import MODEL_FILE, Advice, Finding, Held, PhaseLook
-from .rule_inputs import Facts, at, when
+from .rule_inputs import Facts, at, peaks, when
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 
 
@@ -43,7 +43,7 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
     evidence = [_words_of(look)]
     load = next((phase for phase in facts.measured if phase.name == MODEL_LOAD), None)
     if load is not None and load.transient_bytes >= facts.least:
-        evidence.append(f"MODEL_LOAD peaks {format_bytes(load.transient_bytes)} above its end")
+        evidence.append(peaks(facts, load, look))
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
@@ -77,7 +77,7 @@ def held_at_peak(facts: Facts) -> Iterator[Finding]:
         evidence = [_words_of(look), f"at the end of {phase} {format_bytes(stays) if stays else 'nothing'} is held beyond one copy"]
         figures = next((figures for figures in facts.measured if figures.name == phase), None)
         if figures is not None:
-            evidence.append(f"{phase} peaks {format_bytes(figures.transient_bytes)} above its end")
+            evidence.append(peaks(facts, figures, look))
         proposals = (
             *without_repacking(facts),
             *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),

@@ -22,7 +22,7 @@ from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
 from ..models import inputs
-from ..models.tensors import Unparsed, tensors
+from ..models.tensors import StoredTensor, UnknownFormat, Unparsed, pieces, tensors
 from ..places.place import HERE
 from ..programs.runtimes import native_twin
 from ..records import store
@@ -39,11 +39,13 @@ from .snippets import Index
 from .waterfall import PhaseAccount
 from .whole_weights import Small
 
-_TRIP_SHARE = 0.97
+# Of a transient: the first run that is held may be over before it can be stopped so near the peak.
+_TRIP_SHARES = (0.97, 0.75)
 _TRIP_LEAST = 4 << 20
+_NEXT = "memprof heap record shows who allocates it"
 _TRIP_INTERVAL_NS = 500_000
 # Of the peak of a program without phases: the first run that is held may be smaller than the plain one.
-_RUN_SHARES = (_TRIP_SHARE, 0.75)
+_RUN_SHARES = (0.97, 0.75)
 _NAMED_TENSORS = 2000
 _NAMED_FILES, _NAMED_FILE_LEAST = 5, 1 << 20
 # Two peaks are the same if they differ by no more than this, as a share of them and in bytes, whichever is less.
@@ -87,7 +89,7 @@ def weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index
     if order.command is None:
         return choose_weights(order, remarks, progress)
     if not order.job.model.files:
-        remarks.append("copies of weights need a model: name it before --")
+        remarks.append("copies of weights need a model, of any format: name it before --")
         return None, None
     try:
         return choose_weights(order, remarks, progress)
@@ -100,9 +102,9 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
     """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights."""
     path = Path(order.job.model.path)
     try:
-        stored = tensors(path)
+        stored, of_pieces = _stored(order, path, remarks)
         progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'tensor')}")
-        index = snippets.index(stored)
+        index = replace(snippets.index(stored), of_pieces=of_pieces)
         tiny = small_weights.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:
         size = format_bytes(order.job.model.bytes)
@@ -112,6 +114,17 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
         return None, tiny
     return index, tiny
+
+
+def _stored(order: Order, path: Path, remarks: list[str]) -> tuple[list[StoredTensor], bool]:
+    """The tensors of a model, and whether they are pieces of a program's file of an unknown format. Raises as `tensors` does."""
+    try:
+        return tensors(path), False
+    except UnknownFormat:
+        if order.command is None or not path.is_file():
+            raise
+    remarks.append(f"{path.name} is in no format that memprof reads: copies of its bytes are looked for, and called weights")
+    return pieces(path), True
 
 
 def must_be_ok(run: Run) -> None:
@@ -155,7 +168,20 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
     known: list[str] = []
     if plain.mark(RUN) is None:
         ends_alone = by_lines or order.job.phases  # a process that gdb follows cannot be stopped by others
-        run, looks, known = _held_at(order, {} if ends_alone else _trips(plain), plain, looker, progress)
+        transients = _transients(plain)
+        for share in _TRIP_SHARES:
+            trips = {} if ends_alone else {phase: ground + int(share * height) for phase, (ground, height) in transients.items()}
+            tried = _held_at(order, trips, plain, looker, progress)
+            if not looks or _inside(tried[1]) > _inside(looks):
+                run, looks, known = tried
+            if _inside(looks) == len(trips):
+                break
+        if ends_alone:
+            known += [
+                f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there: its phases come from "
+                f"{'lines' if by_lines else 'functions'}; {_NEXT}"
+                for phase, (_, height) in transients.items()
+            ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
         # The process that was started is the one that is stopped.
         first = next((process.rss_peak_bytes for process in plain.processes if process.parent is None), plain.height_bytes)
@@ -171,6 +197,11 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
         )
     remarks += known
     return run, looks
+
+
+def _inside(looks: Iterable[ProcessSnapshot]) -> int:
+    """How many looks came inside a phase."""
+    return sum(look.phase.endswith("/peak") for look in looks)
 
 
 def _are_late(looks: Sequence[ProcessSnapshot], plain: Run) -> bool:
@@ -201,7 +232,7 @@ def _held_at(
             f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
     remarks += [
-        f"the transient of {phase} was over before the child could be stopped inside it: its content is not known"
+        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_NEXT}"
         for phase in filter(None, held.hold_at)
         if not any(look.phase == f"{phase}/peak" for look in looks)
     ]
@@ -224,18 +255,20 @@ def _of_program(plain: Run, looks: Sequence[ProcessSnapshot]) -> Iterator[str]:
             yield f"mapped files at the last look: {named}"
 
 
-def _trips(plain: Run) -> dict[str, int]:
-    """The RSS in bytes at which to stop inside a phase: shortly below its peak, if the peak lies clearly above the phase's start and end."""
-    trips = {}
+def _transients(plain: Run) -> dict[str, tuple[int, int]]:
+    """Phases whose peak lies clearly above their begin and end: the larger of these two, and the peak's height above it, in bytes."""
+    found = {}
     for mark in plain.marks:
         ground = max(mark.rss_begin_bytes or 0, mark.rss_end_bytes or 0)
         if mark.phase not in (STARTUP, EXECUTE, RUN) and mark.rss_end_bytes and mark.height_bytes - ground >= _TRIP_LEAST:
-            trips[mark.phase] = ground + int(_TRIP_SHARE * (mark.height_bytes - ground))
-    return trips
+            found[mark.phase] = (ground, mark.height_bytes - ground)
+    return found
 
 
 def _unread(read: Sequence[TableUse], index: Index | None, accounts: Sequence[PhaseAccount]) -> int:
-    """The bytes of the tables that were read in so small parts that no copy of them is found."""
+    """The bytes of the tables that were read in so small parts that no copy of them is found. Pieces of a file may have been copied in parts."""
+    if index is not None and index.of_pieces:
+        return sum(weight.tensor.bytes for weight in index.weights)
     names = {use.stored.name for use in read}
     weights = index.weights if index is not None else ()
     return sum(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..base.units import format_bytes
+from ..base.units import counted, format_bytes
 from . import copy_rules, memory_rules
 from .records import Finding
 from .rule_inputs import LEAST_STEPS, Facts, at
@@ -49,8 +49,8 @@ def sight(facts: Facts) -> str:
             "memory after each of them"
         )
     return (
-        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {len(facts.iterations)} iterations of EXECUTE, if every late "
-        "iteration adds to it; it does not see a slower leak, or a leak that comes now and then, for which there is memprof grow"
+        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {counted(len(facts.iterations), 'iteration')} of EXECUTE, "
+        "if every late iteration adds to it; it does not see a slower leak, or a leak that comes now and then, for which there is memprof grow"
     )
 
 

@@ -8,7 +8,7 @@ from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
 from .copy_rules import without_repacking
 from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding
-from .rule_inputs import LEAST_STEPS, Facts, at, when
+from .rule_inputs import LEAST_STEPS, Facts, at, peaks, when
 
 INTERPRETER = "interpreter"  # a rule
 # From this share of the resident set on, what a program without an interpreter would not have is worth another interface to the runtime.
@@ -205,10 +205,13 @@ def transient(facts: Facts) -> Iterator[Finding]:
     if worst is None or worst.name in (STARTUP, EXECUTE) or worst.rss_end_bytes is None:
         return
     others_peak = max((phase.rss_peak_bytes for phase in facts.measured if phase is not worst), default=0)
-    above = min(worst.transient_bytes, worst.rss_peak_bytes - others_peak)
+    without = max(others_peak, worst.rss_end_bytes)
+    if worst.rss_peak_bytes - without < facts.least:
+        return
     look, end = facts.phase(f"{worst.name}/peak"), facts.phase(worst.name)
     evidence = [
-        f"{worst.name} peaks {format_bytes(worst.transient_bytes)} above its end, and {format_bytes(above)} above every other phase"
+        peaks(facts, worst, look),
+        f"without that, PEAK is {format_bytes(without)}, which is {format_bytes(worst.rss_peak_bytes - without)} less",
     ]
     if look is not None and end is not None:
         beyond_end = (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0)
@@ -232,5 +235,7 @@ def transient(facts: Facts) -> Iterator[Finding]:
             else ()
         ),
         Advice(f"change the runtime: free each intermediate result of {worst.name} once the next is made from it"),
+        *(() if look is not None else (Advice("see who allocates it, since no look came near its peak: memprof heap record"),)),
     )
-    yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, f"{worst.name}/peak", tuple(evidence), proposals)
+    title = f"a transient of {worst.name} sets the PEAK"
+    yield Finding("transient", title, worst.transient_bytes, f"{worst.name}/peak", tuple(evidence), proposals)

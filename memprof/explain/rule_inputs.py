@@ -85,6 +85,14 @@ def at(look: PhaseLook) -> str:
     return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
 
 
+def peaks(facts: Facts, figures: PhaseFigures, look: PhaseLook | None) -> str:
+    """How far a phase peaks above its end, and how far the process had come when it was looked at, if that was before its peak."""
+    text = f"{figures.name} peaks {format_bytes(figures.transient_bytes)} above its end"
+    if look is None or figures.rss_peak_bytes - look.rss_bytes < facts.least:
+        return text
+    return f"{text}; the look came on the way there, at {format_bytes(look.rss_bytes)} of {format_bytes(figures.rss_peak_bytes)}"
+
+
 def when(facts: Facts, size: Callable[[PhaseLook], int], subject: str) -> Iterator[str]:
     """The phases in which it appeared, with its growth until the end of each."""
     ends = [look for look in facts.phases if "/" not in look.name]

@@ -66,7 +66,7 @@ class SnippetGroup:
 
 @dataclass(frozen=True)
 class Index:
-    """The snippets of all tensors, ready to be looked up."""
+    """The snippets of all tensors, ready to be looked up. of_pieces: they are pieces of a file whose tensors are not known."""
 
     weights: tuple[TensorQuery, ...]
     groups: tuple[SnippetGroup, ...]
@@ -76,6 +76,7 @@ class Index:
     mask: int
     constant: int
     table: NDArray[np.bool_] = field(repr=False)
+    of_pieces: bool = False
 
 
 def index(tensors: Sequence[StoredTensor], least: int = LARGE) -> Index:

@@ -178,7 +178,7 @@ class _Trials:
         """The explanation, with a remark if these were interrupted."""
         if self.complete:
             return explanation
-        remark = f"interrupted after {sum(map(len, self.runs.values()))} of {self.wanted} runs of --verify"
+        remark = f"interrupted after {sum(map(len, self.runs.values()))} of {counted(self.wanted, 'run')} of --verify"
         progress.say(remark)
         return replace(explanation, remarks=(*explanation.remarks, remark))
 

@@ -19,7 +19,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..base.runners import runners_path
 from .frames import Frame, is_python
-from .names import group_name, is_allocator, short
+from .names import group_name, is_allocator, is_library, short
 from .profile import HeapProfile
 
 MOMENTS = 12  # of the phase; the tools' readers keep the stacks of each
@@ -83,10 +83,12 @@ def _follows(work: _Numbers, held: _Numbers) -> bool:
 
 @dataclass(frozen=True)
 class _Site:
-    """A frame as it is shown. python: a line of Python. starts: who started the program; its callers are of no interest."""
+    """A frame as it is shown. python: a line of Python. library: of the standard library. starts: who started the program; its callers are of no
+    interest."""
 
     name: str
     python: bool
+    library: bool
     starts: bool
 
 
@@ -102,12 +104,13 @@ def _site(frame: Frame, runner: str) -> _Site | None:
     name = group_name(frame, "line")
     python = is_python(frame.file)
     starts = os.path.dirname(frame.file or "") == runner or _START.fullmatch(frame.function) is not None
-    return _Site(name if python else short(name), python, starts)
+    return _Site(name if python else short(name), python, is_library(frame), starts)
 
 
 def _shown(stack: Iterable[_Site | None]) -> tuple[str, ...]:
     """The site and its nearest callers; of a stack that leads to Python the nearest lines of Python, since the interpreter lies between them."""
-    sites = [site for site in stack if site is not None]
+    known = [site for site in stack if site is not None]
+    sites = [site for site in known if not site.library] or known
     if not sites:
         return ()
     callers = list(takewhile(lambda site: not site.starts, sites[1:]))

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..base.errors import InputError
+from .alignment import Reading
 from .frames import BELOW, UNKNOWN, Frame, FrameTable
 from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
 from .trees import SMALLEST, CallTree, Trie
@@ -60,6 +61,24 @@ def has_begun(path: Path) -> bool:
     with suppress(InputError), _lines(path) as lines:
         return next(lines, b"").startswith(b"v ")
     return True  # it cannot be opened here, which is for its reader to say
+
+
+def resident_set(path: Path) -> list[Reading]:
+    """The resident set of the process as heaptrack wrote it, at heaptrack's own times. Raises InputError."""
+    readings: list[Reading] = []
+    page = time_ns = 0
+    with _lines(path) as lines:
+        try:
+            for line in lines:
+                if line.startswith(b"I "):
+                    page = int(line.split()[1], 16)
+                elif line.startswith(b"c "):
+                    time_ns = _small(line.split()[1]) * 1_000_000
+                elif line.startswith(b"R "):
+                    readings.append(Reading(time_ns, _small(line.split()[1]) * page))
+        except (ValueError, IndexError) as error:
+            raise InputError(f"{path}: {_reason(error)}") from None
+    return readings
 
 
 # -- opening

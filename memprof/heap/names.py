@@ -60,6 +60,13 @@ def is_allocator(frame: Frame) -> bool:
     return _ALLOCATORS.fullmatch(name) is not None or ("::_" in name and _WHOLE.fullmatch(short(name)) is not None)
 
 
+@lru_cache(maxsize=1 << 16)
+def is_library(frame: Frame) -> bool:
+    """Whether the frame is of the C++ or Rust standard library (`std::vector<…>::assign`, `__gnu_cxx::…`) or an allocator's: whoever called it
+    wanted the memory."""
+    return is_allocator(frame) or (frame.kind == "site" and short(frame.function).startswith(("std::", "__gnu_cxx::")))
+
+
 def group_name(frame: Frame, by: By) -> str:
     """The name of the group a frame belongs to, in full."""
     if frame.kind == "below":

@@ -1,10 +1,11 @@
 """phases.json, which `memprof heap record` keeps beside a profile: the run's phases, put onto the snapshots' own clock.
 
-    {"memprof_heap": 1, "tool": "massif", "files": ["massif.out.123"], "begin_ns": N, "wall_offset_ns": N, "partial": null,
-     "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N, "rss_peak_bytes": N}, ...]}
+    {"memprof_heap": 1, "tool": "heaptrack", "files": ["heaptrack.zst"], "begin_ns": N, "wall_offset_ns": N, "partial": null,
+     "zero_ns": N, "zero_error_ns": N, "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N, "rss_peak_bytes": N}, ...]}
 
 Times are CLOCK_MONOTONIC. begin_ns is the recorder's start, which STARTUP, the tool's launch, follows; wall_offset_ns by how much CLOCK_REALTIME
-(memray's clock) is ahead. rss_peak_bytes, with the tool's own memory in it, is absent in earlier files and where pages were
+(memray's clock) is ahead. zero_ns is where alignment.py put the tool's time 0, and zero_error_ns how far it may be off; both are absent where it
+could not. rss_peak_bytes, with the tool's own memory in it, is absent in earlier files and where pages were
 swapped out. It is no runs file, so that a run under a tool is never compared with a plain one.
 """
 
@@ -26,6 +27,7 @@ from ..base.files import content
 from ..base.files import write as write_whole
 from ..base.units import format_bytes
 from ..records.types import STARTUP, Run
+from .alignment import ClockZero
 from .profile import HeapProfile, PhaseSpan, TimeUnit
 
 NAME = "phases.json"
@@ -54,10 +56,17 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     wall_offset_ns: _Ns
     partial: str | None
     phases: list[_Phase]
+    zero_ns: _Ns | None = None
+    zero_error_ns: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
 
 
-def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str | None) -> None:
-    """Keep a run's phases beside the files of its tool."""
+def error_ns(tool: str) -> int:
+    """How much later than its launch a tool begins to count time, at most."""
+    return int(_ERROR_S[tool] * 1e9)
+
+
+def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str | None, zero: ClockZero | None) -> None:
+    """Keep a run's phases beside the files of its tool. zero: where the tool's time 0 lies, if that is known better than by its launch."""
     offset_ns = time.time_ns() - time.monotonic_ns()
     marks = [
         {
@@ -79,6 +88,7 @@ def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str 
         "begin_ns": run.started_ns - offset_ns,
         "wall_offset_ns": offset_ns,
         "partial": partial,
+        **({} if zero is None else {"zero_ns": zero.t_ns, "zero_error_ns": zero.error_ns}),
         "phases": marks,
     }
     write_whole(folder / NAME, (json.dumps(record, indent=1) + "\n").encode())
@@ -99,11 +109,14 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
     if not phases:
         return replace(profile, partial=partial)
     names = _names((snapshot.time for snapshot in profile.snapshots), phases)
+    aligned = profile.started_ns is None and record.zero_ns is not None
+    uncertain_ns = record.zero_error_ns if aligned else _ERROR_S.get(record.tool, 0.5) * 1e9
     return replace(
         profile,
         snapshots=tuple(replace(snapshot, phase=names.get(snapshot.time)) for snapshot in profile.snapshots),
         phases=phases,
-        phase_error=_ERROR_S.get(record.tool, 0.5) * (1e9 / _SCALES[profile.time_unit]),
+        phase_error=uncertain_ns / _SCALES[profile.time_unit],
+        started_ns=record.zero_ns + record.wall_offset_ns if aligned and record.zero_ns is not None else profile.started_ns,
         partial=partial,
     )
 
@@ -149,7 +162,8 @@ def _spans(record: _Record, unit: TimeUnit, started_ns: int | None) -> tuple[Pha
     if scale is None:
         return ()
     launch_ns = next((phase.begin_ns for phase in record.phases if phase.name == STARTUP), record.begin_ns)
-    zero_ns = launch_ns if started_ns is None else started_ns - record.wall_offset_ns
+    aligned_ns = launch_ns if record.zero_ns is None else record.zero_ns
+    zero_ns = aligned_ns if started_ns is None else started_ns - record.wall_offset_ns
     return tuple(
         PhaseSpan(
             phase.name,

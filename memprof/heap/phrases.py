@@ -112,11 +112,20 @@ def _why_possible(profile: HeapProfile, snapshot: Snapshot) -> list[str]:
     names = profile.possible_phases(snapshot)
     if profile.phase_error is None or len(near) < 2:
         return []
-    text = f"Snapshot {snapshot.index} lies nearer to a border of phases than {profile.tool}'s clock is known against theirs"
+    error = format_time(profile.phase_error, profile.time_unit)
+    text = f"The times of snapshots and of phases fit together to {error} only: by its time snapshot {snapshot.index} may lie in {either(near)}."
     if names == near:
-        return [f"{text}, so its phase is {either(names)}."]
+        return [text]
     low = either([name for name in near if name not in names])
-    return [f"{text}: {either(names)}, since the resident set in {low} stayed below the heap that the snapshot holds."]
+    return [f"{text} It lies in {either(names)}: in {low} the process never had as much memory as this snapshot holds."]
+
+
+def _why_undrawn(profile: HeapProfile) -> list[str]:
+    """A sentence on phases that no time axis shows."""
+    if not profile.phases or profile.phase_error is None or profile.drawable_phases:
+        return []
+    error, longest = (format_time(time, profile.time_unit) for time in (profile.phase_error, profile.longest_phase))
+    return [f"Phases are not drawn: where they begin is known to {error} only, and the longest took {longest}."]
 
 
 def _when(snapshot: Snapshot, unit: TimeUnit) -> str:
@@ -206,7 +215,7 @@ def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
         sentences.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
     named = [profile.peak] if profile.snapshots and profile.peak.total_bytes else []
     named += [shown] if shown is not None and shown not in named else []
-    sentences += [text for snapshot in named for text in _why_possible(profile, snapshot)]
+    sentences += [*_why_undrawn(profile), *(text for snapshot in named for text in _why_possible(profile, snapshot))]
     nameless = unnamed.remark(profile, shown or (largest[0] if largest else profile.peak)) if named else None
     return [*sentences, *([f"{nameless}."] if nameless else []), *profile.warnings]
 

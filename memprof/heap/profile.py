@@ -64,7 +64,7 @@ class HeapProfile:
     """All that a tool wrote of one process.
 
     tool: massif, heaptrack, memray, pprof, tcmalloc, jemalloc, Go or torch. counts: a sentence on the blocks this tool counts. partial: why the
-    profile does not reach the program's end, or None. started_ns: CLOCK_REALTIME at time 0, if the tool says it. phase_error: how far phase
+    profile does not reach the program's end, or None. started_ns: CLOCK_REALTIME at time 0, if it is known. phase_error: how far phase
     borders may be off against the snapshots, in the time unit; None if no phases are known. Without started_ns they are off to one side: the
     tool counts time from a moment after its launch.
     values: the names of the values that the file has of each block, of which this profile shows `value`; none if it has only one. total: for a
@@ -122,11 +122,28 @@ class HeapProfile:
         able = [span for span in near if span in reached or span.rss_peak_bytes is None] if reached else near
         return tuple(dict.fromkeys(span.name for span in able))
 
+    @property
+    def border_error(self) -> tuple[float, float]:
+        """How far before its place and how far behind it a border of phases may lie, in the time unit; see phase_error."""
+        error = self.phase_error or 0.0
+        return error, 0.0 if self.started_ns is None else error
+
+    @property
+    def longest_phase(self) -> float:
+        """The duration of the longest phase, in the time unit, 0 without phases. One that has no end lasts until the last snapshot."""
+        last = max((snapshot.time for snapshot in self.snapshots), default=0.0)
+        return max(((last if span.end is None else span.end) - span.begin for span in self.phases), default=0.0)
+
+    @property
+    def drawable_phases(self) -> tuple[PhaseSpan, ...]:
+        """The phases, for a time axis; none if no phase took longer than its borders are uncertain, so that an axis could only mislead."""
+        return self.phases if self.longest_phase > (self.phase_error or 0.0) else ()
+
     def phases_nearby(self, snapshot: Snapshot) -> list[PhaseSpan]:
         """The phases within the clocks' uncertainty of a snapshot's moment, without those that took a thousandth of it: nothing happens in them, as
         in PREPARE of onnxruntime-native."""
-        error = self.phase_error or 0.0
-        begin = snapshot.time - (0.0 if self.started_ns is None else error)
+        error, after = self.border_error
+        begin = snapshot.time - after
         end = (snapshot.time if snapshot.until is None else snapshot.until) + error
         spans, begins, reach = self._by_begin
         near, at = [], bisect_right(begins, end) - 1

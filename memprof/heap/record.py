@@ -27,7 +27,7 @@ from ..records.types import WARMUP, Outcome, Run
 from ..subjects.order import Order
 from ..subjects.orders import of_one
 from ..subjects.suite import Suite
-from . import heaptrack, phases
+from . import alignment, heaptrack, phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
@@ -152,17 +152,21 @@ def record(request: HeapRequest, progress: Progress) -> Recorded:
     _make(request.folder)
     progress.say(sentence)
     end_leftovers()
-    with scratch("heap") as work:  # heaptrack's script cannot cope with a space in its file's path
+    # heaptrack's script cannot cope with a space in its file's path
+    with scratch("heap") as work, scratch("recording") as recordings:
         wrap = _wrap(tool, request, str(work.folder), python, order.argv is not None)
-        (run,) = campaign.measure([_under(order, tool, request, wrap, progress.say)], Quiet(progress), lambda line: None)
+        under = _under(order, tool, request, wrap, progress.say)
+        keep = recordings.folder if tool == "heaptrack" else None
+        (run,) = campaign.measure([under], Quiet(progress), lambda line: None, recordings=keep)
         kept = _kept(tool, work.folder, request.folder)
+        zero = _heaptrack_zero(kept[0], recordings.folder) if tool == "heaptrack" and kept else None
     if tool == "massif" and _illegal_instruction(run.outcome):
         run = replace(run, outcome=replace(run.outcome, hints=(*run.outcome.hints, _UNKNOWN_TO_VALGRIND)))
     partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
     if not kept:
         raise MeasurementError(f"{tool} left no file: {_reason(run)}")
     try:
-        phases.write(request.folder, tool, [path.name for path in kept], run, partial)
+        phases.write(request.folder, tool, [path.name for path in kept], run, partial, zero)
     except OSError as error:
         raise InputError(f"{request.folder}: {os_reason(error)}") from None
     return Recorded(tool, tuple(kept), run, partial)
@@ -176,7 +180,9 @@ def _order(request: HeapRequest) -> Order:
         if request.until is not None:
             raise UsageError("--phases is for a model in a runtime (-r); a program has no phases that memprof could end it after")
         if suite.phases:
-            raise UsageError("--phase has gdb follow the program, which does not go with a profiler")
+            raise UsageError(
+                "--phase has gdb follow the program, which does not go with a profiler: marks (memprof.h) or --phase-regex give phases here too"
+            )
         order = of_one(suite)
         if order.error is not None:
             raise order.error
@@ -316,6 +322,19 @@ def _kept(tool: Tool, scratch: Path, folder: Path) -> list[Path]:
             raise InputError(f"{target} cannot be written: {os_reason(error)}") from None
         kept.append(target)
     return kept
+
+
+def _heaptrack_zero(path: Path, recordings: Path) -> alignment.ClockZero | None:
+    """The time 0 of heaptrack's file, from the recording in a folder; None where it is known no better than by the launch."""
+    recording = next(recordings.iterdir(), None)
+    if recording is None:
+        return None
+    try:
+        readings = heaptrack.resident_set(path)
+    except InputError:  # it is for who reads the profile to say
+        return None
+    zero = alignment.zero(readings, alignment.of_processes(recording))
+    return zero if zero is not None and zero.error_ns < phases.error_ns("heaptrack") else None
 
 
 def _pid(path: Path) -> int:

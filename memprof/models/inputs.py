@@ -158,7 +158,8 @@ def _onnx(path: Path) -> Iterator[Input]:
                 tensor_type = _inside(data, part, 2, 1)
                 kinds = _all(data, tensor_type, 1) if tensor_type is not None else []
                 number = protobuf.varint(data, kinds[-1].begin, kinds[-1].end)[0] if kinds else 0
-                names = tuple(_name(data, dim, 2) for dim in dims)
+                # Some exporters call every open dimension `?`, though they differ.
+                names = tuple("" if text.strip() == "?" else text for text in (_name(data, dim, 2) for dim in dims))
                 yield Input(name, tuple(_dimension(data, dim) for dim in dims), names, onnx_file.TYPES.get(number, ""))
 
 

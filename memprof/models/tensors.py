@@ -68,8 +68,12 @@ class Unparsed(InputError):
     """The weights of a model cannot be told apart from the rest of it."""
 
 
+class UnknownFormat(Unparsed):
+    """It is in no format that is read here."""
+
+
 def tensors(path: Path) -> list[StoredTensor]:
-    """All weight tensors of a model. Raises Unparsed for an unknown format or a damaged file, InputError where it cannot be read."""
+    """All weight tensors of a model. Raises UnknownFormat, Unparsed for a damaged file, InputError where it cannot be read."""
     if path.is_dir():
         path = _in_package(path)
     readers = {
@@ -83,11 +87,12 @@ def tensors(path: Path) -> list[StoredTensor]:
         ".param": _ncnn,
     }
     reader = _ctranslate2 if path.name == ctranslate2_file.NAME else readers.get(path.suffix.lower())
+    unknown = UnknownFormat(
+        f"the weights of {path.name} cannot be told apart: "
+        "memprof reads those of .onnx, .tflite, .circle, .xml, .gguf, .pt2, .pte and .param files, and of CTranslate2's folders"
+    )
     if reader is None:
-        raise Unparsed(
-            f"the weights of {path.name} cannot be told apart: "
-            "memprof reads those of .onnx, .tflite, .circle, .xml, .gguf, .pt2, .pte and .param files"
-        )
+        raise unknown
     try:
         weights = list(reader(path))
         if any(_impossible(tensor) for tensor in weights):
@@ -95,10 +100,28 @@ def tensors(path: Path) -> list[StoredTensor]:
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
     except (Torn, ValueError, LookupError, TypeError, ArithmeticError):
+        if reader is _ctranslate2 and not (path.parent / "config.json").is_file():  # its name is one that any program may choose
+            raise unknown from None
         raise Unparsed(f"the weights of {path.name} cannot be told apart: the file is damaged or no {path.suffix} file") from None
     if not weights:
         raise Unparsed(f"{path.name} holds no weights")
     return weights
+
+
+def pieces(path: Path) -> list[StoredTensor]:
+    """The bytes of a file of an unknown format as tensors of bytes, in the order of the file, so that copies of its content are found. Raises
+    InputError where it cannot be read."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"model {path}: {os_reason(error)}") from None
+    # A tensor that a program copies for itself is found by the pieces that lie wholly in it.
+    step = max(_PIECE_BYTES, -(-size // _MOST_PIECES))
+    parts = ((begin, min(step, size - begin)) for begin in range(0, size, step))
+    return [StoredTensor(f"bytes from {begin}", "uint8", (count,), count, str(path), begin) for begin, count in parts]
+
+
+_PIECE_BYTES, _MOST_PIECES = 256 << 10, 4096
 
 
 def _impossible(tensor: StoredTensor) -> bool:

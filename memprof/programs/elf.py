@@ -155,6 +155,11 @@ def matching(function: str, symbols: Iterable[str]) -> list[str]:
     return names
 
 
+def is_function(symbol: str, name: str) -> bool:
+    """Whether a linker's name means the function of this name in debug information, which has a local function's as it is written in the source."""
+    return _plain(_without_type(demangled(_CLONE.sub("", symbol)))) == _plain(_without_type(demangled(name)))
+
+
 # Endings that GCC and LLVM add to the name of a copy of a function. A part that was moved out of it (.part, .cold) is not its entry.
 _CLONE = re.compile(r"\.(constprop|isra|lto_priv|llvm|localalias)\b.*$")
 _MOVED_OUT = re.compile(r"\.(part|cold)\b")

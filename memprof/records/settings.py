@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..base.units import exact_bytes, format_bytes
-from .types import Machine, Run
+from .types import COMMAND, Machine, Run
 
 # The knobs common to all runtimes that are sizes: a Run keeps each setting as plain text, a size as a number of bytes.
 SIZES = frozenset({"malloc_mmap_threshold", "ballast"})
@@ -117,9 +118,17 @@ def change(name: str, before: str, after: str) -> str:
     return f"{name.removeprefix(PACKAGE)} {before} → {after}"
 
 
-def changes(before: Mapping[str, str], after: Mapping[str, str], same_file: bool) -> tuple[str, ...]:
-    """All that differs between two measurements, briefly. same_file: whether their model is the same file."""
-    return (*(change(*difference) for difference in differing(before, after)), *([] if same_file else ["the model's file"]))
+def changes(before: Mapping[str, str], after: Mapping[str, str], model: str, same_file: bool) -> tuple[str, ...]:
+    """All that differs between two measurements, briefly. model: its name; same_file: whether it is the same file."""
+    return (*(change(*difference) for difference in differing(before, after)), *([] if same_file else [_measured_file(after, model)]))
+
+
+def _measured_file(way: Mapping[str, str], model: str) -> str:
+    """The file that a model's hash is of, in words: a program that names no model has its own name and hash there."""
+    if way.get("runtime") != COMMAND:
+        return "the model's file"
+    program = os.path.basename(way.get("command", "").partition(" ")[0])
+    return "the program" if program == model else "the program or the model's file"
 
 
 def difference_remarks(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str, str]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ import re
 import shlex
 import zlib
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -45,19 +45,22 @@ def load(paths: Iterable[str | Path]) -> FileRuns:
     """
     runs: list[Run] = []
     warnings: list[str] = []
+    file_of: dict[int, str] = {}
     for path in paths:
         file_runs, file_warnings = _load_file(Path(path))
         runs += file_runs
         warnings += file_warnings
+        file_of.update((id(run), str(path)) for run in file_runs)
     standing, left_out = attempts.standing(runs)
-    apart, remarks = told_apart(standing)
+    apart, remarks = told_apart(standing, [file_of[id(run)] for run in standing])
     return FileRuns(apart, (*warnings, *left_out, *remarks))
 
 
-def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
+def told_apart(runs: Sequence[Run], files: Sequence[str] = ()) -> tuple[tuple[Run, ...], list[str]]:
     """The runs, with a variant's name completed if runs of that name were measured in different ways, and a sentence for each such name.
 
-    Without it they would be taken for repeats of one another and averaged.
+    Without it they would be taken for repeats of one another and averaged. files: where each run comes from. Runs that differ in a content alone
+    are named by their files, if these tell them apart.
     """
     same: dict[tuple[object, ...], list[int]] = {}
     for index, run in enumerate(runs):
@@ -75,15 +78,33 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             for index in places:
                 if runs[index].job.argv:
                     ways[index]["command"] = shown[runs[index].job.argv]
+        told = _files_of({index: files[index] for index in places}, ways, differing) if files else {}
         for index in places if differing else ():
             run = runs[index]
-            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing)
+            words = told.get(index) or ", ".join(
+                ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing
+            )
             apart[index] = replace(run, job=replace(run.job, variant=run.job.variant + _completion(words)))
         # Processes of `memprof grow` differ in their units and inputs by design; reports on growth set them together again: rounds_together.
         if differing and not alike and not (set(differing) <= set(_OF_ROUNDS) and all(runs[index].job.use for index in places)):
             job = runs[places[0]].job
             remarks.append(f"{job.label}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
+
+
+_CONTENTS = frozenset({"model", "program"})  # settings whose value is a part of a hash
+
+
+def _files_of(files: Mapping[int, str], ways: Mapping[int, Mapping[str, str]], differing: Collection[str]) -> dict[int, str]:
+    """The name of the file of each run, as short as tells the files apart; none where runs differ in more than a content, or files hold several."""
+    contents: dict[str, set[tuple[str | None, ...]]] = {}
+    for index, file in files.items():
+        contents.setdefault(file, set()).add(tuple(ways[index].get(name) for name in differing))
+    held = {content for each in contents.values() for content in each}
+    if not _CONTENTS.issuperset(differing) or len(held) < len(contents) or any(len(each) > 1 for each in contents.values()):
+        return {}
+    called = _tails(contents)
+    return {index: called[file] for index, file in files.items()}
 
 
 def rounds_together(runs: Iterable[Run]) -> list[Run]:
@@ -113,9 +134,7 @@ def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], st
     The program has as much of its path as tells it from others, and is `…` where all commands have the same program.
     """
     programs = {words[0] for words in commands}
-    most = max(len(program.split("/")) for program in programs)
-    tails = ({program: "/".join(program.split("/")[-parts:]) for program in programs} for parts in range(1, most + 1))
-    called = next((tail for tail in tails if len(set(tail.values())) == len(programs)), {})
+    called = _tails(programs)
     common = set.intersection(*(set(words[1:]) for words in commands))
     short = {}
     for words in commands:
@@ -126,6 +145,13 @@ def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], st
         program = "…" if kept and len(programs) == 1 else shlex.quote(called.get(words[0], words[0]))
         short[words] = " ".join([program, *map(shlex.quote, kept)])
     return short if len(set(short.values())) == len(short) else {words: f"command {shlex.join(words)}" for words in commands}
+
+
+def _tails(paths: Collection[str]) -> dict[str, str]:
+    """As much of the end of each path as tells it from the others."""
+    most = max(len(path.split("/")) for path in paths)
+    tails = ({path: "/".join(path.split("/")[-parts:]) for path in paths} for parts in range(1, most + 1))
+    return next((tail for tail in tails if len(set(tail.values())) == len(paths)), {})
 
 
 def _differs(name: str, ways: list[dict[str, str]]) -> bool:
@@ -143,7 +169,8 @@ def _way(run: Run) -> dict[str, str]:
     facts = settings.of_repeats([run])
     packages = [name for name in facts if name.startswith(settings.PACKAGE)]
     words = {name: _words(name, value) for name, value in facts.items() if name not in packages}
-    words["model"] = f"model {run.job.model.sha256[:8]}"
+    if run.job.model.files or not run.job.program:  # else it is the program
+        words["model"] = f"model {run.job.model.sha256[:8]}"
     if run.job.use is not None:
         words["inputs of iterations"] = settings.inputs_in_words(bool(run.job.use.shapes), run.job.use.fresh)
     if packages:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from ..base.errors import InputError
@@ -132,16 +134,49 @@ def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     return by_key
 
 
-def phases(runs: Iterable[Run]) -> list[str]:
-    """The phases that occur, memprof's own in their order and a program's own after them, where they first appeared."""
-    return order(mark.phase for run in runs for mark in run.marks)
+def phases(runs: Iterable[Run], failed: bool = False) -> list[str]:
+    """The phases that these runs finished, in the order in which they ran. failed: those too in which a run ended before its time."""
+    return merged(_phases(run, failed) for run in runs)
 
 
-def order(names: Iterable[str]) -> list[str]:
-    """Names of phases without repetition, memprof's own in their order first, but RELEASE last."""
-    phases = dict.fromkeys(names)
-    own = [phase for phase in PHASES if phase in phases and phase != RELEASE]
-    return [*own, *(phase for phase in phases if phase not in PHASES), *([RELEASE] if RELEASE in phases else [])]
+def _phases(run: Run, failed: bool) -> list[str]:
+    names = [mark.phase for mark in sorted(run.marks, key=lambda mark: mark.begin_ns)]  # an inner phase ends before the one around it
+    last = run.outcome.phase
+    return [*names, last] if failed and not run.outcome.ok and last and not last.startswith("after") else names
+
+
+def merged(courses: Iterable[Iterable[str]]) -> list[str]:
+    """The phases of several courses, each in the order in which it ran, as one order that agrees with all of them: Kahn's topological sort.
+
+    Where no course puts two phases in an order, memprof's own keep that of PHASES, and a program's own stands right after the last of memprof's that
+    ran before it. Where courses contradict one another, the same decides.
+    """
+    ranks: dict[str, tuple[float, int]] = {}
+    after: dict[str, set[str]] = {}
+    for course in map(dict.fromkeys, courses):
+        own: float = len(PHASES) - 2  # before RELEASE, unless one of memprof's own ran before it
+        before: str | None = None
+        for name in course:
+            own = float(PHASES.index(name)) if name in PHASES else own
+            ranks.setdefault(name, (own if name in PHASES else own + 0.5, len(ranks)))
+            after.setdefault(name, set())
+            if before is not None:
+                after[before].add(name)
+            before = name
+    waits = Counter(name for later in after.values() for name in later)
+    ready = [(ranks[name], name) for name in ranks if not waits[name]]
+    heapify(ready)
+    order: dict[str, None] = {}
+    while len(order) < len(ranks):
+        _, name = heappop(ready) if ready else min((ranks[name], name) for name in ranks if name not in order)
+        if name in order:
+            continue
+        order[name] = None
+        for later in after[name]:
+            waits[later] -= 1
+            if not waits[later]:
+                heappush(ready, (ranks[later], later))
+    return list(order)
 
 
 def timed_phase(runs: Iterable[Run]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import UsageError, near_or_all
+from ..base.pairs import by_name
 from ..base.units import parse_bytes
 from ..models import inputs
 from ..programs.commands import Command
@@ -72,12 +73,14 @@ def parse(text: str) -> Dimension:
 def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
     """`batch=4,sequence=512` as values by label, of every dimension that varies; `height,width=640` gives both the value. Raises UsageError."""
     given: dict[str, int] = {}
-    for name, equals, value in _named_values(text):
+    for name, (equals, value) in by_name(((name, rest) for name, *rest in _named_values(text)), f"--predict {text!r}:").items():
         dimension = next((dimension for dimension in dimensions if name in (dimension.label, *dimension.names)), None)
         if not equals or dimension is None:
             known = [name for dimension in dimensions for name in dimension.names]
             raise UsageError(f"--predict {text!r}: {name!r} is not a dimension that varies{near_or_all(name, known)}")
-        given[dimension.label] = parse_bytes(value)
+        size = parse_bytes(value)
+        if given.setdefault(dimension.label, size) != size:
+            raise UsageError(f"--predict {text!r}: {dimension.label} has one value, and two are given")
         if value.replace(".", "", 1).isdigit() and not value.isdigit():
             raise UsageError(f"--predict {text!r}: {name} is a whole number")
         if given[dimension.label] < 1:

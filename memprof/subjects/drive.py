@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..base.errors import InputError, UsageError, os_reason
+from ..base.pairs import by_name
 from ..base.units import counted
 
 _LOOPBACK = "127.0.0.1"
@@ -102,8 +103,8 @@ def parse(text: str) -> Drive:
         raise UsageError(f"--drive {text!r}: {_WRITE}")
     numbers: dict[str, int] = {}
     body: str | None = None
-    for word in words:
-        name, _, value = word.partition("=")
+    for name, word in by_name(((word.partition("=")[0], word) for word in words), f"--drive {text!r}:").items():
+        value = word.partition("=")[2]
         if name == "body" and value and kind == "http":
             body = value
         elif name not in _NUMBERS or (kind == "http" and name in _OF_OPENAI):

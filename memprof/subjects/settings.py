@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..base.errors import UsageError
+from ..base.pairs import by_name
 from ..base.units import parse_celsius, parse_duration_ns
 from . import drive, values
 
@@ -67,7 +68,7 @@ class Setting:
     def value(self, given: Any) -> Any:
         """The field's value. given: what click made of the option. Raises UsageError."""
         if self.many:
-            return dict(map(self.read, given)) if self.read is not None else tuple(given)
+            return by_name(map(self.read, given), f"--{self.name}") if self.read is not None else tuple(given)
         return self.read(given) if self.read is not None else given
 
     def options(self, value: Any) -> Iterator[str]:
@@ -160,7 +161,12 @@ SETTINGS = (
         only="runtime",
         in_file=str | int | float | bool,
     ),
-    Setting("name", "name", "The model's name in tables.  [default: its file's, or the program's]", "NAME"),
+    Setting(
+        "name",
+        "name",
+        "The name in tables, of a model or of a program behind --.  [default: its file's, or the program's]",
+        "NAME",
+    ),
     Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=relative),
     Setting(
         "phase",

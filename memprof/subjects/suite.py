@@ -36,6 +36,7 @@ import msgspec
 
 from ..base import toml
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
+from ..base.pairs import by_name
 from ..base.units import parse_bytes
 from ..models.inputs import names as input_names
 from ..places.place import HERE, Place, RecorderKind
@@ -368,8 +369,7 @@ def parse_variant(text: str) -> Variant:
     shapes: dict[str, tuple[int, ...]] = {}
     python: str | None = None
     threads: tuple[int, ...] = ()
-    for setting in settings:
-        key, value = parse_pair(setting)
+    for key, value in by_name(map(parse_pair, settings), f"--variant {name}:").items():
         if key == "python":
             python = value
         elif key == "threads":
@@ -377,7 +377,7 @@ def parse_variant(text: str) -> Variant:
         elif key.startswith("env."):
             env[key[4:]] = value
         elif key.startswith("shape."):
-            shapes[key[6:]] = parse_sizes(value, f"--variant {name}: {setting!r}: write shape.INPUT=1x3x224x224")
+            shapes[key[6:]] = parse_sizes(value, f"--variant {name}: '{key}={value}': write shape.INPUT=1x3x224x224")
         else:
             knobs[key] = value
     return Variant(runtime=runtime, name=name, set=knobs, threads=threads, python=python, env=env, shapes=shapes)

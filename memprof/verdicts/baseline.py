@@ -32,7 +32,7 @@ from ..base import files
 from ..base.errors import InputError, os_reason
 from ..records import metrics, settings, store, summary
 from ..records.summary import Key, KeyFields, Row, VariantKey
-from ..records.types import JobSide, Machine, Run
+from ..records.types import COMMAND, JobSide, Machine, Run
 
 # The version of a baseline, in its first field, "memprof_baseline".
 #   1   2026-11   the first
@@ -342,14 +342,33 @@ def _json(value: object) -> str:
 
 
 def renamed(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> tuple[tuple[BaselineEntry, ...], tuple[str, ...]]:
-    """Base's entries with the names that head has for models of the same content, and a sentence for each such name."""
+    """Base's entries with the names that head has for models of the same content and for programs, and a sentence for each such name."""
     names = renames({entry.model: entry.sha256 for entry in base}, {entry.model: entry.sha256 for entry in head})
-    entries = tuple(
-        replace(entry, model=name, rows=tuple(replace(row, key=replace(row.key, model=name)) for row in entry.rows))
+    entries = [
+        _called(entry, name, name if entry.variant == entry.model else entry.variant)  # a program that names no model is both
         for entry in base
         for name in [names.get(entry.model, entry.model)]
+    ]
+    programs = _named_programs(entries, head)
+    entries = [_called(entry, entry.model, entry.model if entry.model in programs else entry.variant) for entry in entries]
+    remarks = (f"{name}: base's {old} is this program, which --name now names wholly" for name, old in programs.items())
+    return tuple(entries), (*renaming_remarks(names), *remarks)
+
+
+def _called(entry: BaselineEntry, model: str, variant: str) -> BaselineEntry:
+    return replace(
+        entry,
+        model=model,
+        variant=variant,
+        rows=tuple(replace(row, key=replace(row.key, model=model, variant=variant)) for row in entry.rows),
     )
-    return entries, renaming_remarks(names)
+
+
+def _named_programs(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> dict[str, str]:
+    """The only variant that base has of a program, by the name that head has for it and its model: --name once named the model alone."""
+    old, new = ({entry.model: {each.variant for each in side if each.model == entry.model} for entry in side} for side in (base, head))
+    programs = [entry.model for entry in head if new[entry.model] == {entry.model} and entry.settings.get("runtime") == COMMAND]
+    return {name: next(iter(old[name])) for name in programs if len(old.get(name, ())) == 1 and old[name] != {name}}
 
 
 def renames(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -377,7 +396,7 @@ def differing(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> t
 
 def changes(base: BaselineEntry, head: BaselineEntry) -> tuple[str, ...]:
     """Other changes between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
-    return settings.changes(*_ways(base, head), base.sha256 == head.sha256)
+    return settings.changes(*_ways(base, head), head.model, base.sha256 == head.sha256)
 
 
 def _ways(base: BaselineEntry, head: BaselineEntry) -> tuple[dict[str, str], dict[str, str]]:

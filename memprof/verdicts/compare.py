@@ -57,6 +57,14 @@ class Comparison:
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     measured: tuple[Run, ...] = ()
 
+    @property
+    def phases(self) -> list[str]:
+        """All phases that differ or not, in the order in which they ran."""
+        courses: dict[Key, list[str]] = {}
+        for difference in self.differences:
+            courses.setdefault(difference.key, []).append(difference.phase)
+        return summary.merged(courses.values())
+
     def geometric_means(self) -> dict[tuple[str, str], float]:
         """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
         ratios: dict[tuple[str, str], list[float]] = {}

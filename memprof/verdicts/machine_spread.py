@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..base.units import counted
 from ..records import metrics, summary
 from ..records.metrics import NS, signed
 from ..records.summary import Row
@@ -64,7 +65,7 @@ def sides(base: Row, head: Row) -> Sides | None:
         many = f"{len(common)} machines" if len(common) > 1 else "one machine"
         return Sides(strata, f"on {many}, each compared with itself", False)
     medians = tuple(tuple(statistics.median(values) for values in side.values()) for side in (before, after))
-    words = f"between {len(medians[0])} machines of base and {len(medians[1])} of head"
+    words = f"between {counted(len(medians[0]), 'machine')} of base and {len(medians[1])} of head"
     return Sides(((medians[0], medians[1]),), words, min(map(len, medians)) < LEAST_REPEATS)
 
 

@@ -187,7 +187,10 @@ def with_causes(rows: Sequence[Judged]) -> list[Judged]:
     Memory that rises in a phase is still there in the next, and in PEAK. So among a variant's regressions in bytes, in the order of the phases, a
     regression follows from an earlier regression unless it is larger by more than its threshold. In a phase the peak stands for the other metrics.
     """
-    order = {phase: place for place, phase in enumerate([*summary.order(row.phase for row in rows if row.phase != PEAK), PEAK])}
+    courses: dict[Key, list[str]] = {}
+    for row in rows:
+        courses.setdefault(row.key, []).extend([row.phase] if row.phase != PEAK else [])
+    order = {phase: place for place, phase in enumerate([*summary.merged(courses.values()), PEAK])}
     risen = [row for row in rows if row.verdict == "regressed" and metrics.METRICS[row.metric].unit == BYTES]
     causes: dict[int, tuple[str, str]] = {}
     roots: dict[Key, list[Judged]] = {}

@@ -149,14 +149,16 @@ def _machine_remarks(
 
 def _lines(placed: Iterable[tuple[int, int, CommitPoint]], names: Sequence[str]) -> list[MetricLine]:
     samples: dict[tuple[VariantKey, str, str, int], dict[int, tuple[float, ...]]] = {}
-    for place, kind, point in placed:
+    points = list(placed)
+    for place, kind, point in points:
         for entry in point.entries:
             measured = entry.place
             for row in entry.rows:
                 if not names or row.metric in names:
                     line = samples.setdefault((measured, row.phase, row.metric, kind), {})
                     line[place] = line[place] + row.values if place in line else row.values
-    order = {phase: number for number, phase in enumerate([PEAK, *summary.order(phase for _, phase, _, _ in samples if phase != PEAK)])}
+    courses = [[row.phase for row in entry.rows if row.phase != PEAK] for _, _, point in points for entry in point.entries]
+    order = {phase: number for number, phase in enumerate([PEAK, *summary.merged(courses)])}
     lines = [
         MetricLine(measured.on(""), phase, metric, kind, tuple(values), tuple(values.values()))
         for (measured, phase, metric, kind), values in samples.items()
@@ -203,19 +205,17 @@ def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, VariantKey], C
 
     ordered = sorted(hits, key=rank)
     head = ordered[0]
-    here = [
-        hit for hit in hits if hit.line.key == head.line.key and abs(hit.step.size) >= abs(head.step.size) / 2 and hit.line.phase != PEAK
-    ]
-    first = summary.order(hit.line.phase for hit in here)
+    large = {hit.line.phase for hit in hits if hit.line.key == head.line.key and abs(hit.step.size) >= abs(head.step.size) / 2} - {PEAK}
     before, after = (entries.get((place, head.line.machine, head.line.key.place)) for place in (head.after, head.at))
-    return SharedStep(tuple(ordered), first[0] if first else head.line.phase, _also(before, after))
+    first = next((row.phase for row in (after.rows if after else ()) if row.phase in large), head.line.phase)
+    return SharedStep(tuple(ordered), first, _also(before, after))
 
 
 def _also(before: CommitEntry | None, after: CommitEntry | None) -> tuple[str, ...]:
     """Other changes between two entries: `numpy 1.26 → 2.0`."""
     if before is None or after is None:
         return ()
-    return settings.changes(before.settings, after.settings, before.sha256 == after.sha256)
+    return settings.changes(before.settings, after.settings, after.model, before.sha256 == after.sha256)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
 _MOST_DOTS = 30  # of snapshots: where there are more, the steps alone say where they are
 _LAST = 1 / 60  # of the time: how wide the last snapshot is drawn, which no other ends
+_THIN = 1 / 200  # of the time: a strip where a phase may begin, if it is narrower, is drawn as a line
 _SLIVER = 1 / 40  # of the time: between two paler stretches, anything narrower is drawn paler too, or the areas would be all stripes
 _LEFT, _CHART, _HIGH = 0.62, 5.95, 4.1
 _NAMES = 0.22
@@ -52,6 +53,8 @@ _FILLS = (
     Fill("#B9C4CC", "----", "#55606A"),
     Fill("#E05C73", "++++", "#5E1420"),
 )
+_SHADE = 0.17
+_UNSURE = Fill("#D4D4D4", "", "#D4D4D4")  # ink in that shade on white
 # Of areas that are no site.
 _FILLS_OF_KINDS: dict[Kind, Fill] = {
     "others": Fill("#FFFFFF", "////", "#999999"),
@@ -78,12 +81,13 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
     everywhere = filled(table, snapshots)
     paler = _estimated(everywhere.known.tolist(), edges, (right - first) * _SLIVER) if len(table.snapshots) > 1 else []
     phases = _phases(profile, first, right, time)
+    unsure = _border_error(profile, right - first, time) if phases else (0.0, 0.0)
     sheet = Sheet(
         "Who held the heap",
         f"{profile.tool} · {phrases.headline(profile)}",
         {phrases.program(profile): _NAMES + _HIGH + _TIME_AXIS},
         finding=_finding(profile, table),
-        legend=_legend(snapshots, areas),
+        legend=_legend(snapshots, areas, any(unsure)),
         remarks=_remarks(profile, phases, bool(paler)),
     )
     axes = sheet.axes(_LEFT, _NAMES, _CHART, _HIGH)
@@ -94,7 +98,7 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
     for begin, end in paler:
         levels = numpy.append(totals[begin:end], totals[end - 1])
         axes.fill_between(edges[begin : end + 1], 0, levels, step="post", facecolor="white", alpha=0.28, edgecolor="none", zorder=1.5)
-    _mark_phases(sheet, axes, phases)
+    _mark_phases(sheet, axes, phases, unsure)
     _mark_peak(axes, profile, time, unit)
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.set_ylabel(unit.caption("heap"))
@@ -146,12 +150,13 @@ def _fills(areas: Sequence[SiteArea]) -> list[Fill]:
     return [_FILLS_OF_KINDS.get(area.kind, _FILLS[place % len(_FILLS)]) for place, area in enumerate(areas)]
 
 
-def _legend(snapshots: Sequence[Snapshot], areas: Sequence[SiteArea]) -> list[LegendEntry]:
+def _legend(snapshots: Sequence[Snapshot], areas: Sequence[SiteArea], unsure: bool) -> list[LegendEntry]:
     dots = {"marker": "o", "markersize": 3.5} if len(snapshots) <= _MOST_DOTS else {}
     total = LegendEntry("total of every snapshot, drawn until the next", line={"linewidth": 1.2, **dots})
+    border = [LegendEntry("a phase begins somewhere in here", fill=_UNSURE)] if unsure else []
     if not areas:
-        return [total]
-    return [total, LegendEntry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6})]
+        return [total, *border]
+    return [total, LegendEntry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6}), *border]
 
 
 def _remarks(profile: HeapProfile, phases: Sequence[PhaseBand], paler: bool) -> list[str]:
@@ -215,7 +220,7 @@ class PhaseBand:
 def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list[PhaseBand]:
     """The phases that the axis shows, named where there is room for the names of all, else numbered."""
     phases = []
-    for span in profile.phases:
+    for span in profile.drawable_phases:
         begin = max(span.begin / time.size, left)
         end = min(right if span.end is None else span.end / time.size, right)
         if end > begin:
@@ -226,13 +231,24 @@ def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list
     return phases
 
 
-def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[PhaseBand]) -> None:
-    """A line where each phase begins, and its name above the chart."""
+def _border_error(profile: HeapProfile, wide: float, time: Unit) -> tuple[float, float]:
+    """How far before and behind its place a border may lie on an axis so wide; nothing where that is too little to be seen."""
+    before, behind = (error / time.size for error in profile.border_error)
+    return (before, behind) if before + behind > wide * _THIN else (0.0, 0.0)
+
+
+def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[PhaseBand], unsure: tuple[float, float]) -> None:
+    """A line where each phase begins, or a strip where it may begin, and its name above the chart. unsure: see _border_error."""
     left, right = axes.get_xlim()
+    before, behind = unsure
     for index, phase in enumerate(phases):
-        if index % 2:
-            axes.axvspan(phase.begin, phase.end, facecolor=style.BAND, edgecolor="none", zorder=0)
-        axes.axvline(phase.begin, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
+        if index % 2 and phase.begin + behind < phase.end - before:
+            axes.axvspan(phase.begin + behind, phase.end - before, facecolor=style.BAND, edgecolor="none", zorder=0)
+        if not any(unsure):
+            axes.axvline(phase.begin, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
+        elif phase.begin > left:
+            strip = max(phase.begin - before, left), min(phase.begin + behind, right)
+            axes.axvspan(*strip, facecolor=style.INK, alpha=_SHADE, edgecolor="none", zorder=3)
     names = [
         PhaseName(phase.label, _LEFT + _CHART * ((phase.begin + phase.end) / 2 - left) / (right - left), phase.end - phase.begin)
         for phase in sorted(phases, key=lambda phase: phase.begin)
@@ -273,7 +289,8 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[SiteArea], table:
         sheet.text(left + 0.36, top, lettering.escaped(text), size=style.SMALL)
         size = int(area.values[best])
         share = f"{format_bytes(size)}, {phrases.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
-        too_small = not size and phrases.gathered(profile)
-        words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
+        unlisted = int(table.unnamed[best])
+        none = f"none listed there, {format_bytes(unlisted)} at most" if unlisted else "none there"
+        words = f"{share}{f' · {area.name.module}' if area.name.module else ''}" if size else none
         beside = lettering.shortened(lettering.readable(words), room - 0.36, style.SMALL)
         sheet.text(left + 0.36, top + _LINE, lettering.escaped(beside), size=style.SMALL, color=style.GREY)

@@ -6,15 +6,15 @@ A profile of a hundred megabytes has a million nodes, so whole columns are worke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy
 from numpy.typing import NDArray
 
-from memprof.heap.frames import By
-from memprof.heap.names import is_allocator
+from memprof.heap.frames import By, Frame
+from memprof.heap.names import is_allocator, is_library
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
@@ -42,17 +42,21 @@ class SiteSeries:
 
 
 def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> SiteSeries:
-    """The `most` largest sites of these snapshots (of all where None) by the most that each ever held."""
+    """The `most` largest sites of these snapshots (of all where None) by the most that each ever held.
+
+    fold: a site is the first frame that is neither an allocator's nor the standard library's; else the first of all.
+    """
     chosen = [snapshot for snapshot in (profile.snapshots if snapshots is None else snapshots) if snapshot.tree is not None]
     key, names = profile.keys(by, fold)
     hidden = numpy.array([frame.kind in ("root", "below") or (fold and is_allocator(frame)) for frame in profile.frames], bool)
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
+    passed = (hidden & ~below) | numpy.array([fold and is_library(frame) for frame in profile.frames], bool)
     groups = numpy.where(hidden, -1, numpy.array(key, "i8"))
     held = numpy.zeros((len(chosen), len(names)), "i8")
     unnamed = numpy.zeros(len(chosen), "i8")
     for place, snapshot in enumerate(chosen):
         assert snapshot.tree is not None
-        sizes = of_tree(snapshot.tree, groups, hidden & ~below, len(names))
+        sizes = of_tree(snapshot.tree, groups, passed, len(names))
         held[place] = sizes
         unnamed[place] = snapshot.tree.bytes[0] - int(sizes.sum())
     first: dict[int, int] = {}
@@ -63,9 +67,15 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
     if len(order) > most and int((largest > 0).sum()) > most + 1:  # else a last site takes no more room than "others" would
         order = order[:most]
-    sites = tuple(labels.group_label(profile.frames[first[group]], names[group], by) for group in order)
+    sites = tuple(_label(profile.frames[first[group]], names[group], by) for group in order)
     values = held[:, order].T
     return SiteSeries(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
+
+
+def _label(frame: Frame, name: str, by: By) -> labels.FrameLabel:
+    """The label of a site: by lines, the line is a part of its name."""
+    label = labels.group_label(frame, name, by)
+    return replace(label, text=f"{label.text} {label.source}") if by == "line" and label.source else label
 
 
 def time_axis(profile: HeapProfile) -> tuple[Unit, str]:
@@ -169,14 +179,16 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
 
 
 def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
-    """The bytes of each group as the place that allocates: the first frame of a stack that is not passed over.
+    """The bytes of each group as the place that allocates: the first frame of a stack that is not passed over, or its outermost.
 
     groups: of each frame the number of its group, or -1; passed: whether it is passed over.
     """
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
     if tree.direction == "callees":
         return _of_callees(frame, parent, size, groups, passed, count)
-    open_ = passed[frame]
+    has_callers = numpy.zeros(len(frame), bool)
+    has_callers[parent[1:]] = True
+    open_ = passed[frame] & has_callers
     open_[0] = True
     front = numpy.zeros(len(frame), bool)  # nodes above which everything is passed over
     front[0] = True
@@ -196,7 +208,7 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
 def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Ints, count: int) -> Ints:
     own = size.astype("i8")
     numpy.subtract.at(own, parent[1:], size[1:])
-    site = numpy.where(passed[frame], parent, numpy.arange(len(frame)))
+    site = numpy.where(passed[frame] & (parent != 0), parent, numpy.arange(len(frame)))
     site[0] = 0
     while True:  # up to the nearest frame that is not passed over
         further = site[site]

@@ -234,7 +234,7 @@ class _ProfilePage(terminal.TextPage):
 
     def _phases(self, wide: int, first: float, last: float) -> list[str]:
         """A strip with each phase's name at its start. Where any name has no room, all are numbers, and lines below say name and time of each."""
-        spans, unit = self.profile.phases, self.profile.time_unit
+        spans, unit = self.profile.drawable_phases, self.profile.time_unit
         if not spans:
             return []
         names = [plain(span.name) for span in spans]

@@ -18,7 +18,7 @@ from memprof.records.metrics import METRICS
 from memprof.records.types import Run
 
 from .. import standalone
-from ..rows import by_model
+from ..rows import baseline_words, by_model
 from ..soundness import check as check_figures
 from ..soundness import sound
 from ..standalone import check
@@ -68,6 +68,7 @@ def render(
         plans=[None if name in found else planned.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
         figures=[figures.figures(group) for group in models.values()],
         metrics=METRICS.values(),
+        baseline=baseline_words(runs),
         without_script=_WITHOUT_SCRIPT,
         devices=[devices.tables(summary.groups(group), None) for group in models.values()],
         kept=[release.tables(summary.groups(group), None) for group in models.values()],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -17,7 +16,7 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, ColumnArrays, at_end, columns, device_columns, device_over, thin, zero_ns
+from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin, with_marks, zero_ns
 from ..standalone import packed
 from ..tables import grid
 
@@ -106,7 +105,7 @@ def _model(runs: Sequence[Run], rows: int, points: int) -> ModelFigures:
         RepeatGroup(labels[key], tuple(_trace(run, rows) for run in group), _latencies(group, points))
         for key, group in summary.groups(runs).items()
     )
-    return ModelFigures(runs[0].job.model.name, tuple(naming.phases(runs)), tuple(groups))
+    return ModelFigures(runs[0].job.model.name, tuple(summary.phases(runs, failed=True)), tuple(groups))
 
 
 # -- latencies
@@ -142,7 +141,7 @@ def _trace(run: Run, most: int) -> Trace:
     begin_ns = zero_ns(run, rows)
     phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
     device = device_columns(run.timeline)
-    rows = thin(_with_steps(_with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
+    rows = thin(_with_steps(with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
     # A sample may precede the first phase by a moment.
     since = numpy.maximum(rows.t_ns - begin_ns, 0)
     tick_ns = 1_000 * (1 + int(since[-1]) // (1_000 * (2**32 - 1))) if len(since) else 1_000
@@ -165,20 +164,6 @@ def _until_last_phase(run: Run, rows: ColumnArrays) -> ColumnArrays:
     if not run.outcome.ok or not run.marks or not len(rows):
         return rows
     return rows.between(int(rows.t_ns[0]), max(mark.end_ns for mark in run.marks))
-
-
-def _with_marks(run: Run, rows: ColumnArrays) -> ColumnArrays:
-    """Columns with the child's marks where phases end, and where unpolled phases begin: else lines would run aslant or stop short."""
-    marked = [(mark.end_ns, mark) for mark in run.marks]
-    marked += [(mark.begin_ns, before) for before, mark in pairwise(run.marks) if not mark.interval_ns]
-    ends = [
-        (t_ns, mark.rss_end_bytes, parts.file, mark.vms_end_bytes or 0)
-        for t_ns, mark in marked
-        if mark.rss_end_bytes is not None and (parts := at_end(mark)) is not None
-    ]
-    samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
-    merged = numpy.concatenate([samples, numpy.array(ends, dtype=numpy.int64).reshape(-1, 4)])
-    return ColumnArrays(*merged[numpy.argsort(merged[:, 0], kind="stable")].T)
 
 
 def _with_steps(rows: ColumnArrays, times: Array) -> ColumnArrays:

@@ -80,7 +80,7 @@ def figures(runs: Sequence[Run]) -> Figures:
 def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
     groups = summary.groups(runs)
     names = rows.named(groups)
-    phases = [name for name in rows.columns(_PEAK, rows.phases(runs)) if name != rows.BASELINE]
+    phases = [name for name in rows.columns(_PEAK, summary.phases(runs, failed=True)) if name != rows.BASELINE]
     bars = {}
     for phase in reversed(phases):
         largest = max(metrics.values(runs, phase, _PEAK), default=None)

@@ -89,7 +89,7 @@ def _single(peak: _Peak) -> Markup:
     grounds = [ground for run in peak.runs if (ground := metrics.baseline(run, _PEAK)) is not None]
     if grounds:
         ground = statistics.median(grounds)
-        above = f": {format_bytes(peak.row.median - ground)} above the {format_bytes(ground)} of the runtime with no model loaded"
+        above = f": {format_bytes(peak.row.median - ground)} above the {format_bytes(ground)} of {rows.baseline_words(peak.runs)}"
     return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phase, above)
 
 

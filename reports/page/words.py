@@ -217,7 +217,8 @@ def _polling(runs: Sequence[Run]) -> Iterable[str]:
             f"{format_duration(max(polling.p99_ns for polling in pollings))} in 99 of 100 polls of the worst run. Long ones are thinned for "
             "this page without losing a maximum of any phase."
         )
-    blind = summary.order(mark.phase for run in runs if not run.imported for mark in run.marks if not mark.interval_ns)
+    unpolled = {mark.phase for run in runs if not run.imported for mark in run.marks if not mark.interval_ns}
+    blind = [phase for phase in summary.phases(runs) if phase in unpolled]
     if blind:
         yield (
             f"Not polled in some runs, so that timing is not disturbed: {', '.join(blind)}. Peaks there come from the high-water mark alone, "

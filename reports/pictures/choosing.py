@@ -14,7 +14,7 @@ from memprof.records.summary import Key
 from memprof.records.types import PEAK, Machine, Run
 
 from .. import ran
-from ..rows import named_with_models
+from ..rows import named_with_models, whole_programs
 from ..soundness import sound
 from ..tables import missing
 from ..tables.grid import Unit, choose_unit
@@ -37,7 +37,7 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
     for name in variants:
         if name not in known:
             raise UsageError(f"these runs have no variant {name!r}{near(name, known) or '; they have ' + ', '.join(known)}")
-    return [run for run in runs if not variants or run.job.heading in variants]
+    return whole_programs([run for run in runs if not variants or run.job.heading in variants])
 
 
 def by_model(grouped: Mapping[Key, list[Run]]) -> dict[str, dict[Key, list[Run]]]:

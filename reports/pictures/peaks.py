@@ -12,6 +12,7 @@ import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import matplotlib.patheffects
 import numpy
@@ -28,8 +29,7 @@ from memprof.records.summary import Key
 from memprof.records.types import RELEASE, STARTUP, Mark, Run, Timeline
 
 from ..columns import ColumnArrays, at_end, columns, split
-from ..rows import named
-from ..rows import phases as phases_of
+from ..rows import named, unloaded
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
@@ -91,7 +91,7 @@ def render(runs: Sequence[Run]) -> Figure:
         choosing.conditions(runs),
         {model: _block_height(block) for model, block in blocks.items()},
         finding=headline.of_picture(runs),
-        legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values())),
+        legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values()), unloaded(chain(*grouped.values()))),
         remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )
     limit = _limit(known, unit, indent, max(_COLUMNS, *(_a_line(block) for block in blocks.values())))
@@ -102,7 +102,7 @@ def render(runs: Sequence[Run]) -> Figure:
 
 def phases(block: Mapping[Key, list[Run]]) -> list[str]:
     """The phases that get a column: those that any run reached, but for STARTUP, which is the baseline."""
-    reached = phases_of([run for group in block.values() for run in group])
+    reached = summary.phases((run for group in block.values() for run in group), failed=True)
     return [phase for phase in reached if phase != STARTUP] or [STARTUP]
 
 
@@ -146,7 +146,7 @@ def _block_height(block: Mapping[Key, list[Run]]) -> float:
     return lines * (_TITLES + len(block) * _ROW + _TICKS)
 
 
-def _legend(known: Sequence[PhaseBar], several: bool, released: bool) -> list[LegendEntry]:
+def _legend(known: Sequence[PhaseBar], several: bool, released: bool, at_baseline: str) -> list[LegendEntry]:
     entries = (
         [LegendEntry(style.ANON_WORDS, fill=ANON), LegendEntry(style.FILE_WORDS, fill=FILE)]
         if not all(bar.imported for bar in known)
@@ -160,7 +160,7 @@ def _legend(known: Sequence[PhaseBar], several: bool, released: bool) -> list[Le
         entries.append(LegendEntry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
     if any(bar.baseline is not None for bar in known):
         entries.append(
-            LegendEntry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
+            LegendEntry(f"baseline: {at_baseline}", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
         )
     if several:
         spread = {"marker": "|", "markersize": 5, "linewidth": 0.9, "color": style.INK, "markevery": [0, 2]}

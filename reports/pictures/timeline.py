@@ -21,9 +21,8 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
-from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, device_columns, spans, thin, typical, whole_peak
-from ..rows import named
-from ..rows import phases as phases_of
+from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, device_columns, spans, thin, typical, whole_peak, with_marks
+from ..rows import named, unloaded
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
@@ -103,7 +102,7 @@ def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
 
     Raises UsageError for a phase that no run has, InputError where nothing was polled.
     """
-    known = phases_of(runs)
+    known = summary.phases(runs, failed=True)
     for phase in phases:
         if phase not in known:
             raise UsageError(f"these runs have no phase {phase!r}{near(phase, known) or '; they have ' + ', '.join(known)}")
@@ -128,12 +127,14 @@ def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
 def _drawn(name: str, group: Sequence[Run], phases: Sequence[str]) -> Drawn | None:
     run = typical(group)
     rows = columns(run.timeline)
+    line = with_marks(run, rows)
     chosen = [span for span in spans(run, rows) if not phases or span.phase in phases]
     if phases:
-        rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)
+        within = (chosen[0].begin_ns, chosen[-1].end_ns) if chosen else (0, 0)
+        rows, line = rows.between(*within), line.between(*within)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen), device_columns(run.timeline))
+    return Drawn(name, run, group, thin(line, _BUCKETS), chosen, _peak(run, rows, chosen), device_columns(run.timeline))
 
 
 def _peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
@@ -219,7 +220,7 @@ def _legend(variants: Sequence[Drawn]) -> list[LegendEntry]:
     if any(len(variant.device[0]) for variant in variants):
         entries.append(LegendEntry("device memory, which RSS does not count", line=_DEVICE))
     if any(metrics.baseline(variant.run, _RSS_PEAK) is not None for variant in variants):
-        entries.append(LegendEntry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
+        entries.append(LegendEntry(f"baseline: {unloaded(variant.run for variant in variants)}", line={"linewidth": 1.0, "linestyle": ":"}))
     if any(_unpolled(variant, span) for variant in variants for span in variant.spans):
         entries.append(LegendEntry("pale: not polled, its ends joined"))
     return entries

@@ -25,10 +25,11 @@ def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None =
 
 
 def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None) -> Section:
-    """One table per metric, and the geometric means of the ratios."""
+    """One table per metric, and the geometric means of the ratios where there are several rows of each phase."""
     rows = [row for row in comparison.differences if all_rows or row.verdict != "noise"]
     tables = [_table([row for row in rows if row.metric == name], unit) for name in dict.fromkeys(row.metric for row in rows)]
-    tables.append(_means(comparison))
+    if len({row.key for row in comparison.differences}) > 1:
+        tables.append(_means(comparison))
     folded = len(comparison.differences) - len(rows)
     notes = inputs.notes(comparison.ran)
     if folded:
@@ -89,7 +90,8 @@ def _signed(value: float, beside: float) -> str:
 def _means(comparison: Comparison) -> TextTable:
     means = comparison.geometric_means()
     names = list(dict.fromkeys(metric for metric, _ in means))
-    phases = list(dict.fromkeys(phase for _, phase in means))
+    having = {phase for _, phase in means}
+    phases = [phase for phase in comparison.phases if phase in having]
     rows = tuple(
         (metrics.METRICS[name].title, *(f"{means[name, phase]:.3f}" if (name, phase) in means else "-" for phase in phases))
         for name in names

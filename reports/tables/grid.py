@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -158,9 +159,18 @@ def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str
     return [text.ljust(width) if place < labels else text.rjust(width) for place, (text, width) in enumerate(zip(row, widths, strict=True))]
 
 
+# A command or an option of memprof between backticks, which a sentence for terminals has too; nothing in it would have to be escaped.
+_OWN_CODE = re.compile(r"(`(?:memprof |--)[^`\\|<]*`)")
+
+
 def escaped(text: str) -> str:
-    """Text that stays text in a Markdown table: no cell's end, no line's end, no tag."""
-    return plain(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+    """Text that stays text in a Markdown table: no cell's end, no line's end, no tag. memprof's own commands stay code."""
+    pieces = _OWN_CODE.split(plain(text))
+    return "".join(piece if place % 2 else _escaped(piece) for place, piece in enumerate(pieces))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 
 
 # -- HTML

@@ -29,7 +29,7 @@ def swapped_out(runs: Sequence[Run], phase: str | None = None) -> str:
     looked_at = (mark for run in runs for mark in (run.marks if phase is None else metrics.marks_of(run, phase)))
     for mark in (mark for mark in looked_at if mark.swapped_bytes):
         most[mark.phase] = max(most.get(mark.phase, 0), mark.swapped_bytes)
-    amounts = ", ".join(f"{format_bytes(most[phase])} in {phase}" for phase in summary.order(most))
+    amounts = ", ".join(f"{format_bytes(most[phase])} in {phase}" for phase in summary.phases(runs) if phase in most)
     return f"pages were swapped out ({amounts}, at most), which RSS does not count" if most else ""
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from memprof.base.terminal_text import shortened
-from memprof.base.units import BYTE_UNITS, format_bytes, format_number
+from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
 from memprof.growth.laws.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.growth.laws.terms import SizePoint
 from memprof.growth.scale.answer import PeakChange, PlaceRun, Scaled, Within, words_of
@@ -141,7 +141,7 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
 def _held_out(point: PlaceRun) -> str:
     if not point.held_out:
         return ""
-    return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
+    return f"not fitted; median of {counted(len(point.again), 'run')}" if point.again else "not fitted"
 
 
 def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from memprof.base.errors import UsageError, near
 from memprof.base.units import parse_duration_ns
-from memprof.records import store
+from memprof.records import store, summary
 from memprof.records.metrics import BYTES, NS
 from memprof.records.phases import named as phase_named
 from memprof.records.summary import Key
@@ -136,7 +136,7 @@ def as_json(groups: Groups, over: Window) -> str:
 
 def _check(groups: Groups, over: Window) -> None:
     runs = [run for group in groups.values() for run in group if run.complete]
-    known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
+    known = list(dict.fromkeys([*summary.phases(runs), *_value_names(runs)]))
     for side in (over.begin, over.end):
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
             meant = near(side, known) or near(side.upper(), known) or f"; there are {', '.join(known)}"

@@ -32,7 +32,7 @@ from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
 from .. import ran, run_rows
-from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, phases
+from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, whole_programs
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
@@ -77,6 +77,7 @@ def render(
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
+    runs = whole_programs(runs)
     brief = brief and not names
     wanted = [metrics.metric(name) for name in (BRIEF if brief else names)]
     tables = ReportTables(stat, unit, above_baseline)
@@ -153,7 +154,7 @@ class ReportTables:
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
         """A row for each group, a column for each phase, and for what stays after RELEASE; no table where no run has a value."""
-        heads = columns(metric, phases([run for group in groups.values() for run in group]))
+        heads = columns(metric, summary.phases((run for group in groups.values() for run in group), failed=True))
         if stays and any(release.kept_bytes(run, "rss_end_bytes") is not None for group in groups.values() for run in group):
             heads = [*heads, STAYS]
         names = label_names(groups)
@@ -269,8 +270,8 @@ class ReportTables:
     def of_iterations(self, groups: Groups) -> list[TextTable]:
         """The times of iterations, a table for each phase that has any."""
         runs = [run for group in groups.values() for run in group]
-        phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
-        return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
+        repeated = {mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE} - {WARMUP}
+        return [table for phase in summary.phases(runs) if phase in repeated for table in self._iterations_of(phase, groups)]
 
     def _iterations_of(self, phase: str, groups: Groups) -> list[TextTable]:
         wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
@@ -355,8 +356,8 @@ def cells_note(runs: Sequence[Run], stat: str = "median", timed: bool = True) ->
 
 def _iterated(runs: Sequence[Run]) -> str:
     """The phases that have iterations, in words."""
-    phases = [phase for phase in summary.order(mark.phase for run in runs for mark in run.marks if mark.times_ns) if phase != WARMUP]
-    return " and ".join(phases) or EXECUTE
+    repeated = {mark.phase for run in runs for mark in run.marks if mark.times_ns} - {WARMUP}
+    return " and ".join(phase for phase in summary.phases(runs) if phase in repeated) or EXECUTE
 
 
 def _shapes(runs: Sequence[Run]) -> list[str]:

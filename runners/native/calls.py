@@ -7,7 +7,7 @@ import time
 
 import gdb
 from memprof_marks import Marks, figures, reset_high_water, shares
-from traced import Look, alive, counters, exit_code, here, last_words, made_marks, physical, quiet, ran
+from traced import Look, alive, counters, exit_code, here, is_inlined, last_words, made_marks, physical, quiet, ran
 
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
 _SHARES_APART = 50  # between two readings of PSS passes so many times the duration of a reading, which is ms for a large process
@@ -33,6 +33,7 @@ class Phase:
         self.name, self.symbol, self.known = name, symbol, known
         self.calls = []
         self.count = 0
+        self.inlined = False  # whether the program came to a place where the function is inlined
         self.times_ns = []
         self.shares_ns = self.shared_ns = 0
         self.ended = False  # whether a call of it has ended
@@ -45,8 +46,9 @@ class Phase:
 class Tracer:
     """Follows the calls of the phases' functions and writes what they cost."""
 
-    def __init__(self, phases):
+    def __init__(self, phases, elf):
         self.marks = Marks()
+        self.elf = elf
         self.phases = [Phase(*phase) for phase in phases]
         self.returns = {}
         self.measured = None
@@ -285,6 +287,8 @@ class Tracer:
             notes.append("STARTUP is without the %.2f s in which gdb read symbols" % (self.reading_ns / 1e9))
         if self.announced_ns:
             notes.append(self.cost(time.monotonic_ns()))
+        sentence = "%s: some calls of %s are inlined where it is called, and are not seen"
+        notes += [sentence % (phase.name, phase.symbol) for phase in self.phases if phase.inlined and phase.count]
         if self.foreign:
             notes.append("%d call(s) in processes other than the measured one were left out" % self.foreign)
         line = {"mark": "about", "runtime_version": "", "python_version": "", "notes": notes}
@@ -320,12 +324,24 @@ class _Stop(gdb.Breakpoint):
 
 
 class Entry(_Stop):
+    """The entry of a function. gdb stops wherever debug information has it inlined too: the end of such a call is not known, so it is no call."""
+
     def __init__(self, tracer, phase, symbol):
-        self.phase = phase
+        self.phase, self.symbol = phase, symbol
+        self.inlined = {}  # by address
         super(Entry, self).__init__(tracer, "-qualified -function " + symbol)
 
     def reached(self, now_ns):
-        self.tracer.entered(self.phase, now_ns)
+        address = gdb.newest_frame().pc()
+        if address not in self.inlined:
+            self.inlined[address] = is_inlined(address, lambda name: self.tracer.elf.is_function(self.symbol, name))
+        if not self.inlined[address]:
+            self.tracer.entered(self.phase, now_ns)
+            return
+        self.phase.inlined = True
+        for place in getattr(self, "locations", ()):  # gdb 13 and later; before, the program stops here each time
+            if place.address == address:
+                place.enabled = False
 
 
 class Return(_Stop):

@@ -72,7 +72,8 @@ def main(order):
     os.environ["SHELL"] = (
         "/bin/sh"  # gdb starts the program with it (without a shell it would not heed quotes); the program sees its own SHELL
     )
-    tracer = Tracer(order["phases"])
+    elf = load_module(order["elf"])
+    tracer = Tracer(order["phases"], elf)
     note_arrival(gdb.selected_inferior())
     gdb.events.new_inferior.connect(lambda event: note_arrival(event.inferior))
     gdb.events.new_thread.connect(silence)
@@ -87,7 +88,7 @@ def main(order):
     tracer.marks.write({"mark": "program", "pid": root})
     gdb.events.exited.connect(lambda event: exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
     entries = [Entry(tracer, phase, symbol) for phase in tracer.phases for symbol in phase.known]
-    libraries = Libraries(tracer, entries, load_module(order["elf"]))
+    libraries = Libraries(tracer, entries, elf)
     gdb.events.new_objfile.connect(libraries.loaded)
     for kind, names in ((Jump, _JUMPS), (Catch, _CATCHES), (End, _ENDS)):
         for name in names:
@@ -180,8 +181,9 @@ def finish(tracer, root, code, libraries):
     tracer.say_about()
     idle = [phase for phase in tracer.phases if not phase.count]
     if idle and code == 0:
-        sentence = "%s is there, but it was never entered (it may have been inlined where it is called)"
-        tracer.refuse("; ".join(sentence % phase.symbol for phase in idle), tracer.measured, idle[0].name)
+        sentence = "%s is there, but it was never entered (it %s inlined where it is called)"
+        sentences = [sentence % (phase.symbol, "is" if phase.inlined else "may have been") for phase in idle]
+        tracer.refuse("; ".join(sentences), tracer.measured, idle[0].name)
         return 1
     if code == 0:
         tracer.marks.write({"mark": "done", "pid": tracer.measured})

@@ -33,6 +33,22 @@ def physical(frame):
     return frame
 
 
+def is_inlined(address, means):
+    """Whether a function's code at this address is a copy inside another function, or inside itself. means: whether a name means the function.
+
+    False without debug information. The code of a function may well begin with another one that is inlined there.
+    """
+    block, functions = gdb.block_for_pc(address), []
+    while block is not None and not (block.is_global or block.is_static):
+        if block.function is not None:
+            functions.append((block, means(block.function.linkage_name)))
+        block = block.superblock
+    if not any(meant for _, meant in functions[:-1]):
+        return False
+    outermost, its_own = functions[-1]
+    return not its_own or address != outermost.start
+
+
 def alive(thread):
     return os.path.exists("/proc/%d/task/%d" % thread)
 

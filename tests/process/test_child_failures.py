@@ -267,6 +267,21 @@ def test_unprintable_error_told_by_name(model, tmp_path):
     assert (run.outcome.status, run.outcome.phase, run.outcome.message) == ("error", "PREPARE", "Odd")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("node 2 (MUL) failed to prepare." * 2, "node 2 (MUL) failed to prepare."),
+        ("node 2 (MUL) failed to prepare. node 2 (MUL) failed to prepare.", "node 2 (MUL) failed to prepare."),
+        ("node 2 (MUL) failed to prepare.node 3 (MUL) failed to prepare.", None),
+        ("7878", None),
+    ],
+)
+def test_sentence_doubled_by_runtime_once(model, tmp_path, text, message):
+    run = measured(model, runtime_file(tmp_path, prepare=f"raise ValueError({text!r})"))
+
+    assert run.outcome.message == f"ValueError: {message or text}"
+
+
 def test_hang_ends_with_all_children(scenario):
     forking = [{"fork": 2, "for_s": 600}, *HANG["load"]]
 

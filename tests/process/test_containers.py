@@ -126,7 +126,8 @@ def test_figures_reach_table_page_json_and_budget(memprof, machine, tmp_path):
     group = machine.group(f"memprof-test-{new_id()[:12]}")
     machine.start(group, 40)
     assert memprof("attach", "--cgroup", group, "--for", "500ms", "-o", "r.jsonl", "--name", "web").returncode == 0
-    _, mark, _ = looked_at(tmp_path / "r.jsonl")
+    run, mark, _ = looked_at(tmp_path / "r.jsonl")
+    assert run.job.label == "web"  # wholly, whatever its process is called
 
     table = memprof("table", "r.jsonl", "--metric", "working_set_peak_bytes")
     assert "Working set of the control group, peak (MiB)" in table.stdout

@@ -20,6 +20,7 @@ from support.compiler import once_compiled
 
 from memprof.base.runners import runners_path
 from memprof.campaign import campaign, recorder_client
+from memprof.explain import engine as explain_engine
 from memprof.records import store
 from memprof.records.types import Run
 from memprof.subjects.orders import plan
@@ -271,7 +272,7 @@ def test_program_explained_at_phases(memprof, tmp_path: Path, nothing_left, body
     # A line tells of an end a moment later: a busy machine may see the program asleep behind it, and no later.
     assert sizes == pytest.approx([30, 40], abs=0.5)
     assert answer["runtime"] == "engine"
-    assert "copies of weights need a model: name it before --" in answer["remarks"]
+    assert "copies of weights need a model, of any format: name it before --" in answer["remarks"]
     assert not answer["findings"]
 
 
@@ -304,6 +305,51 @@ def test_copies_counted_in_program(memprof, tmp_path: Path, nothing_left, words:
     assert answer["weight_bytes"] == pytest.approx(8 * MIB, rel=0.1)
     assert look["beyond_one_bytes"] == pytest.approx(answer["counted_bytes"], rel=0.02)
     assert answer["model"]["name"] == "model.onnx"
+
+
+def test_copies_of_file_in_unknown_format(memprof, tmp_path: Path, nothing_left) -> None:
+    numpy = pytest.importorskip("numpy")
+    numpy.random.default_rng(1).integers(0, 256, 20 * MIB, numpy.uint8).tofile(tmp_path / "model.own")
+
+    answer = explained(memprof, tmp_path, "model.own", "--", engine(tmp_path, READS), "{model}")
+
+    look = next(look for look in answer["phases"] if look["name"] == "MODEL_LOAD")
+    assert look["beyond_one_bytes"] == pytest.approx(20 * MIB, rel=0.02)
+    assert "model.own is in no format that memprof reads: copies of its bytes are looked for, and called weights" in answer["remarks"]
+
+
+SPIKES = """#include "memprof.h"
+int main(void) {
+    memprof_begin("MODEL_LOAD"); more(0, 30); more(1, 30); free(blocks[1]); memprof_end();
+    return 0; }"""
+SPIKE_FUNCTION = """__attribute__((noinline)) void load(void) { more(0, 30); more(1, 30); free(blocks[1]); }
+int main(void) { load(); return 0; }"""
+
+
+def test_transient_too_short_for_first_look(memprof, tmp_path: Path, nothing_left, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was over before it could be stopped near the peak is looked at on the way there; if that fails too, the answer says so."""
+    monkeypatch.setattr(explain_engine, "_TRIP_SHARES", (1.5, 0.3))
+    answer = explained(memprof, tmp_path, "--", engine(tmp_path, SPIKES))
+    assert "MODEL_LOAD/peak" in [look["name"] for look in answer["phases"]]
+    (finding,) = answer["findings"]
+    assert finding["bytes"] == pytest.approx(30 * MIB, abs=MIB) and "the look came on the way there, at" in finding["evidence"][0]
+
+    monkeypatch.setattr(explain_engine, "_TRIP_SHARES", (1.5, 1.4))
+    answer = explained(memprof, tmp_path, "--", engine(tmp_path, SPIKES))
+    assert "MODEL_LOAD/peak" not in [look["name"] for look in answer["phases"]]
+    sentence = "the transient of MODEL_LOAD was over before the child could be stopped inside it, so its content is not known; "
+    assert sentence + "memprof heap record shows who allocates it" in answer["remarks"]
+    assert "memprof heap record" in answer["findings"][0]["proposals"][-1]["text"]
+
+
+def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_left) -> None:
+    need_tool("gdb")
+    answer = explained(memprof, tmp_path, "--phase", "load=load", "--", engine(tmp_path, SPIKE_FUNCTION))
+    remark = next(remark for remark in answer["remarks"] if remark.startswith("MODEL_LOAD peaks "))
+    assert remark.endswith(
+        "above its begin and end, and memprof does not stop it there: its phases come from functions; "
+        "memprof heap record shows who allocates it"
+    )
 
 
 @pytest.mark.parametrize(

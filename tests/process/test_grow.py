@@ -113,6 +113,14 @@ def test_grow_report_refused_before_measuring(memprof, name, sentence):
     assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [("grow", "--", "false", "{runs}"), ("explain", "--", "false")], ids=["grow", "explain"])
+def test_report_and_plot_refuse_one_picture(memprof, words):
+    done = memprof(words[0], "--plot", "./issue.png", "--report", "issue.md", *words[1:])
+
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "--plot ./issue.png: --report issue.md writes its own picture there; leave out --plot, or name another file" in done.stderr
+
+
 BOUNDED = """
 from runtimes import Knob
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Scenario, need_tool
@@ -16,7 +18,7 @@ from support.recorder_runs import with_patience
 from support.sample_profiles import top_by
 
 from memprof.campaign import recorder_client
-from memprof.heap import load, phrases, record
+from memprof.heap import heaptrack, load, phrases, record
 from memprof.heap.profile import HeapProfile
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
@@ -38,6 +40,64 @@ def test_heap_record_program_peak(memprof: Memprof, tmp_path: Path, program: Pat
     assert peak is not None and peak[0].tree is not None and peak[1]
     key, names = profile.keys("function")
     assert names[top_by(peak[0].tree, key)[0][0]] == "grow"
+
+
+STEPS = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+static long long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
+int main(int count, char **words) {
+    FILE *out = fopen(words[count - 1], "w");
+    for (int i = 1; i <= 9; i++) {
+        size_t size = (4 << 20) + i * 64;
+        long long before = now();
+        char *volatile p = (char *)malloc(size);
+        fprintf(out, "%zx %lld %lld\n", size, before, now());
+        memset(p, i, size);
+        usleep(40000 + 9000 * (i % 4));
+        if (i % 3 == 0) free(p);
+    }
+    return fclose(out);
+}
+"""
+
+
+def test_heaptrack_clock_aligned(memprof: Memprof, tmp_path: Path) -> None:
+    """The program writes when it allocates each block, which heaptrack's file has between two of its own times."""
+    need_tool("heaptrack")
+    program = compiled(tmp_path, STEPS, "-O1", name="steps")
+
+    def attempt(limit_ns: int) -> Path:
+        done = memprof("heap", "record", "--tool", "heaptrack", "-o", tmp_path / f"{limit_ns}", "--", program, tmp_path / "blocks")
+        assert done.returncode == 0, done.stderr
+        return Path(done.stdout.strip())
+
+    def phases_of(path: Path) -> dict[str, Any]:
+        return json.loads((path.parent / "phases.json").read_text())
+
+    path = with_patience(attempt, lambda path: "zero_ns" in phases_of(path))
+    facts = phases_of(path)
+    assert facts["zero_error_ns"] < 200_000_000
+    made = {size: (int(before), int(after)) for size, before, after in map(str.split, (tmp_path / "blocks").read_text().splitlines())}
+    sizes: list[str] = []
+    time_ns, since = 0, {}
+    with heaptrack._lines(path) as lines:
+        for line in lines:
+            words = line.decode().split() or [""]
+            if words[0] == "a":
+                sizes.append(words[1])
+            elif words[0] == "+" and sizes[int(words[1], 16)] in made:
+                since[sizes[int(words[1], 16)]] = time_ns
+            elif words[0] == "c":
+                time_ns = int(words[1], 16) * 1_000_000
+                for size in [size for size in made if size in since]:
+                    # the zero lies between the latest and the earliest that this block allows
+                    least, most = made[size][0] - time_ns - 1_000_000, made.pop(size)[1] - since[size]
+                    assert least - facts["zero_error_ns"] <= facts["zero_ns"] <= most + facts["zero_error_ns"], size
+    assert len(made) <= 1, "the last block may be allocated after the last time"
 
 
 def test_massif_avx512_program(memprof: Memprof, tmp_path: Path) -> None:

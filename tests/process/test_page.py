@@ -127,6 +127,10 @@ def test_finding_names_extremes_and_difference():
     ("made", "said"),
     [
         ([run("a")], "a peaks at 270.0 MiB in PREPARE: 230.0 MiB above the 40.0 MiB of the runtime with no model loaded."),
+        (
+            [run("a", runtime="command")],
+            "a peaks at 270.0 MiB in PREPARE: 230.0 MiB above the 40.0 MiB of the program before its first phase.",
+        ),
         ([run("a", exact=False)], "~270.0 MiB"),
         ([run("a", outcome=CRASH)], "No run ended well, so there is no peak to report. 1 run of 1 failed, all of “a”."),
         ([*runs("a"), run("b", outcome=CRASH)], "1 run of 6 failed, all of “b”."),
@@ -386,6 +390,17 @@ def comparison() -> list[Run]:
         *runs("lean", memory=load_and_prepare(100, 120), exact=False),
         *(run("broken", repeat, outcome=CRASH) for repeat in (1, 2)),
     ]
+
+
+def test_page_of_program_names_no_model():
+    made = run("app.py", model="app.py", runtime="command")
+    program = replace(made, job=replace(made.job, model=replace(made.job.model, files=())))
+
+    text, of_runtime = page.render([program]), page.render([run()])
+
+    assert "Model files" not in text and "no model loaded" not in text
+    assert "the program before its first phase</span>" in text
+    assert "Model files" in of_runtime and "the runtime with no model loaded</span>" in of_runtime
 
 
 def test_page_sections_in_order(browser, comparison):

@@ -747,6 +747,59 @@ def test_function_inlined_at_calls(build) -> None:
     assert "in MODEL_LOAD: model_load is there, but it was never entered" in run.outcome.sentence
 
 
+INLINED = """
+extern "C" inline __attribute__((always_inline, used)) void model_load(int mib) { spike(mib); }
+extern "C" OUT void model_run() { wait_ms(5); asm volatile(""); }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-g", "-O2"), ("-g", "-O0"), ("-O2",)], ids=" ".join)
+def test_function_inlined_at_each_call(build, flags: tuple[str, ...]) -> None:
+    """With debug information gdb stops inside main too, where the function begins and has no return."""
+    program = build(INLINED + "int main() { model_load(9); model_load(12); model_run(); return 0; }", *flags)
+    run = measured([program], "load=model_load", "execute=model_run")
+    assert (run.outcome.status, run.outcome.phase) == ("refused", "MODEL_LOAD")
+    how = "is" if "-g" in flags else "may have been"
+    assert f"model_load is there, but it was never entered (it {how} inlined where it is called)" in run.outcome.sentence
+    assert phase(run, "EXECUTE").time_ns >= 5 * MS and run.mark("MODEL_LOAD") is None
+
+
+def test_function_inlined_at_some_calls(build) -> None:
+    source = (
+        INLINED
+        + """
+        void (*volatile load)(int) = model_load;
+        int main() { for (int i = 0; i < 1000; i++) model_load(0); model_load(60); model_run(); load(20); return 0; }
+    """
+    )
+    run = ended_well(measured([build(source, "-g", "-O2")], "load=model_load", "execute=model_run"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 20) < NEAR_MIB and phase(run, "MODEL_LOAD").times_ns == ()
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "EXECUTE", "MODEL_LOAD"]
+    assert "MODEL_LOAD: some calls of model_load are inlined where it is called, and are not seen" in notes(run)
+
+
+def test_function_inlined_into_itself(build) -> None:
+    """GCC inlines a recursion: its inner calls are at no entry, and the outermost is the one call that counts."""
+    source = """
+        extern "C" OUT long model_load(long n) { spike(3); return n ? n * model_load(n - 1) + 1 : 1; }
+        int main(int n, char **) { return model_load(n + 5) == 0; }
+    """
+    run = ended_well(measured([build(source, "-g", "-O3")], "load=model_load"))
+    assert phase(run, "MODEL_LOAD").times_ns == ()
+
+
+def test_inlined_constructor_told_from_its_entry(build) -> None:
+    """A constructor has several linker's names at one place, and one more in debug information."""
+    source = """
+        namespace ml { struct Model { int n; inline __attribute__((always_inline)) Model(int k) : n(k) { spike(k); } }; }
+        struct Session : ml::Model { OUT Session(int k) : ml::Model(k) { asm volatile(""); } };
+        int main() { ml::Model one(40); Session two(20); return one.n == two.n; }
+    """
+    run = ended_well(measured([build(source, "-g", "-O2")], "load=Session::Session"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 20) < NEAR_MIB
+    assert "inlined" not in notes(run)
+
+
 @pytest.mark.parametrize("text", ["load", "=f", "load=", "lo ad=f", "load= "])
 def test_parse_phase_refusals(text: str) -> None:
     with pytest.raises(UsageError, match="write NAME=FUNCTION"):

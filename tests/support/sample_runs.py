@@ -6,6 +6,7 @@ import base64
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from memprof.records.types import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline, Work
 
@@ -47,7 +48,25 @@ def job(model: str = "net.onnx", variant: str = "a", repeat: int = 1, threads: i
     return Job(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def mark(phase: str, index: int, end_mib: float, peak_mib: float, *, times_ms: Sequence[float] = (), exact: bool = True) -> Mark:
+def of_program(runs: Sequence[Run], name: str, content: str, path: str = "/bin") -> list[Run]:
+    """The same runs, of a program that has no model. content: what tells two builds of it apart."""
+    file = ModelFile(f"{path}/{name}", MIB, content * 64)
+    words = {"runtime": "command", "argv": (file.path, "5"), "program": file}
+    return [
+        replace(run, job=replace(run.job, model=replace(run.job.model, files=(), bytes=0, sha256=file.sha256), **words)) for run in runs
+    ]
+
+
+def mark(
+    phase: str,
+    index: int,
+    end_mib: float,
+    peak_mib: float,
+    *,
+    begin_mib: float | None = None,
+    times_ms: Sequence[float] = (),
+    exact: bool = True,
+) -> Mark:
     begin_ns = 10**9 * index
     end = int(end_mib * MIB)
     return Mark(
@@ -60,7 +79,7 @@ def mark(phase: str, index: int, end_mib: float, peak_mib: float, *, times_ms: S
         samples=1,
         interval_ns=1_000_000,
         hwm_bytes=int(peak_mib * MIB),
-        rss_begin_bytes=0,
+        rss_begin_bytes=None if begin_mib is None else int(begin_mib * MIB),
         rss_end_bytes=end,
         anon_end_bytes=max(end - 10 * MIB, 0),
         file_end_bytes=10 * MIB,
@@ -97,6 +116,7 @@ def run(
             index,
             memory[phase][0] + (extra_mib if index else 0),
             memory[phase][1] + (extra_mib if index else 0),
+            begin_mib=memory[phases[index - 1]][0] + (extra_mib if index > 1 else 0) if index else None,
             times_ms=(20, 21, 22, 23, 24) if phase in ("WARMUP", "EXECUTE") else (),
             exact=exact,
         )

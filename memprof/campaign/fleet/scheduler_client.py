@@ -334,7 +334,7 @@ class SchedulerClient:
         elif result.how == "usage":
             self._give_up(one, f"{title} failed on {place.name} and is given up: {why}")
         else:
-            self._refused(one, result.why or f"{len(one.arrived)} of {one.plan} runs came back")
+            self._refused(one, result.why or f"{len(one.arrived)} of {counted(one.plan, 'run')} came back")
 
     def _refused(self, one: _Open, why: str) -> None:
         """An attempt failed, for which its place is to blame."""

@@ -112,7 +112,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
 
 def _named(lent: Sequence[Sent]) -> str:
     names = [posixpath.relpath(one.name, _CHECKOUT) for one in lent]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} files more" if len(names) > 4 else "")
+    return ", ".join(names[:4]) + (f" and {counted(len(names) - 4, 'file')} more" if len(names) > 4 else "")
 
 
 def _may_have_several(asked: Suite, which: Selection) -> bool:

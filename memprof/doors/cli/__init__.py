@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base.errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
+from ...base.pairs import LEAVE_ONE_OUT, WITH_COMMAS
 from ...base.terminal_text import plain
 from ...base.thread_limits import load_numpy
 
@@ -82,8 +83,8 @@ class CliCommand(click.Command):
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for option in order:
             if isinstance(option, click.Option) and order.count(option) > 1 and not (option.multiple or option.is_flag or option.count):
-                together = "its values stand together, with commas" if option.metavar and "," in option.metavar else ""
-                recipe = together or f"call {ctx.command_path} once for each, or leave one out"
+                together = WITH_COMMAS if option.metavar and "," in option.metavar else ""
+                recipe = together or f"call {ctx.command_path} once for each, or {LEAVE_ONE_OUT}"
                 raise click.UsageError(f"{option.opts[-1]} takes one value, and two are given: {recipe}", ctx)
         return super().parse_args(ctx, args)
 

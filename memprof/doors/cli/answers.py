@@ -36,8 +36,8 @@ _SHOWN = (
 )
 
 
-def report_file(issue: str | None) -> Path | None:
-    """The file of --report. Raises UsageError and InputError now, so that a name which cannot be cost no measurement."""
+def report_file(issue: str | None, picture: str | None) -> Path | None:
+    """The file of --report. picture: that of --plot. Raises UsageError and InputError now, so that a name which cannot be cost no measurement."""
     from ...base import files
 
     if issue is None:
@@ -45,6 +45,8 @@ def report_file(issue: str | None) -> Path | None:
     path = Path(issue)
     if path.suffix != ".md":
         raise UsageError(f"--report {issue}: the report is Markdown, so that its name ends in .md")
+    if picture is not None and Path(picture).absolute() == path.with_suffix(".png").absolute():
+        raise UsageError(f"--plot {picture}: --report {issue} writes its own picture there; leave out --plot, or name another file")
     for target in (path, path.with_suffix(".png")):
         files.check_target(target)
     return path

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...base.errors import MeasurementError, UsageError
+from ...base.pairs import by_name
 from ...base.units import parse_duration_ns
 from ...records.types import Run
 from ...subjects.settings import SETTINGS
@@ -77,7 +79,7 @@ def _without_subject(function: Any) -> Any:
 )
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @recorder_option
-@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the name of the program, or of the container]")
+@click.option("--name", metavar="NAME", help="The name in tables.  [default: that of the program, beside that of its container]")
 @_without_subject
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
@@ -123,11 +125,15 @@ def command(
         else:
             place.only_here("--container" if container is not None else "--cgroup")
             group = containers.of_container(container) if container is not None else containers.of_path(cgroup or "")
-            process, name = attach.first_of(group), name or group.name
+            process = attach.first_of(group)
         if log is not None:
-            followed = attach.WorkLog(attach.log_path(log, process.pid, place), dict(map(commands.parse_regex, phase_regexes)))
+            followed = attach.WorkLog(
+                attach.log_path(log, process.pid, place), by_name(map(commands.parse_regex, phase_regexes), "--phase-regex")
+            )
         say_compiling(place, recorder)
         job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)
+        if group is not None and name is None:
+            job = replace(job, model=replace(job.model, name=group.name))
         measured: list[Run] = []
         recordings = recordings_of(output, keep_recording)
 

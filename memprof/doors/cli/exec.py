@@ -44,7 +44,7 @@ be read twice: standard input is then empty.
 
 @click.command(epilog=_EPILOG, cls=Measuring, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="-- PROGRAM WORD...", type=click.UNPROCESSED)
-@click.option("--variant", metavar="NAME", help="The program's name in tables.  [default: its own]")
+@click.option("--variant", metavar="NAME", help="The program's name in tables, beside that of its model.  [default: --name, or its own]")
 @refused_option("-r", "--runtime", sentence=lambda name: f"-r {name}: exec measures a program; memprof run measures a model in a runtime")
 @settings_options(*OF_A_SUITE)
 @place_options
@@ -87,6 +87,6 @@ def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, A
     refuse_process(words[:1])
     command = of_words(words)
     refuse_counts(command, settings)
-    own = of_command(replace(command, name=variant or command.name))
+    own = of_command(replace(command, name=variant or settings["name"] or command.name))
     suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program", place is not HERE))
     return suite if suite.repeats is not None else replace(suite, repeats=1)

@@ -24,7 +24,7 @@ Examples:
   memprof explain model.tflite -r litert --threads 1 --verify -o why.json --plot why.png
   memprof explain model.onnx -r onnxruntime --verify --report issue.md
   memprof explain model.onnx -r tvm --set weights=separate --format markdown > why.md
-  memprof explain -- ./engine model.bin
+  memprof explain model.bin -- ./engine model.bin
   memprof explain model.gguf -- ./engine -m {model}
   memprof explain model.onnx -r onnxruntime --on ssh:pi@board --python /opt/rt/bin/python
   memprof explain --from why.json --plot why.svg
@@ -83,7 +83,7 @@ def command(
         raise UsageError("--report has the command that repeats the measurement, which --from does not know: give it where you measure")
     if picture is not None:
         report("pictures.saving").check(Path(picture))
-    maintainers = report_file(issue)
+    maintainers = report_file(issue, picture)
     if source is not None:
         explanation = records.load(Path(source))
     else:

@@ -112,7 +112,7 @@ def measure_on_fleet(
             finally:
                 failed.extend(campaign.failed.values())
 
-        code = keep_runs(measure, output, append, as_json, above_baseline, brief)
+        code = keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose)
     if failed and code == 0:
         were = "was" if len(failed) == 1 else "were"
         raise MeasurementError(f"{len(failed)} of {counted(len(packed), 'comparison')} {were} given up: {failed[0]}")

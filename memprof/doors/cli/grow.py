@@ -86,7 +86,7 @@ def command(
             "--warmup and --runs: grow follows each unit from the first on, and finds itself how many it needs; --budget N is the most"
         )
     with reaching(on, remote_dir, subject.python) as place:
-        return _grown(_request(subject.suite(place), **words), showing, why, who, report_file(issue))
+        return _grown(_request(subject.suite(place), **words), showing, why, who, report_file(issue, showing.picture))
 
 
 def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool, issue: Path | None) -> int:

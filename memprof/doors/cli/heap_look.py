@@ -91,7 +91,7 @@ def show(file: str, value: str | None, yes: bool, as_json: bool, **look: Any) ->
 _PLOT = """\b
 Examples:
   memprof heap plot massif.out.4711 -o peak.png
-  memprof heap plot heaptrack.app.zst -o modules.svg --by module
+  memprof heap plot heaptrack.app.zst -o lines.svg --by line
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ Examples:
     "heap record",
     "the profiler must be installed beside the program, and its files are not brought back; record there, and copy the folder",
 )
-@subject
+@functools.partial(subject, without=("phase",))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A new folder for the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recorded files as JSON.")
 def command(output: Path, as_json: bool, subject: Words, phases: str | None, **words: Any) -> int:

@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...campaign.progress import Keep, Progress
     from ...places.place import Place
     from ...programs.commands import Command
-    from ...records.types import Job, Run
+    from ...records.types import Run
     from ...subjects.suite import Suite, Variant
 
 # In the context of a command: all its words, those behind `--`, and whether all options are explained.
@@ -185,14 +185,14 @@ def _is_program(word: str) -> bool:
 
 
 def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
-    """The variant that is the program of these words. settings: by parameter. Raises UsageError."""
+    """The variant that is the program of these words, called as --name says. settings: by parameter. Raises UsageError."""
     from ...programs.commands import of_words
     from ...subjects.suite import of_command
 
     refuse_process(words[:1])
     command = of_words(words)
     refuse_counts(command, settings)
-    return of_command(command)
+    return of_command(replace(command, name=settings["name"] or command.name))
 
 
 def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
@@ -202,8 +202,9 @@ def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
             raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
 
 
-def subject(function: Any, several: bool = False) -> Any:
-    """The options for what is measured. The function takes them as one Words. several: runtimes can be more than one."""
+def subject(function: Any, several: bool = False, without: Collection[str] = ()) -> Any:
+    """The options for what is measured. The function takes them as one Words. several: runtimes can be more than one. without: settings that the
+    command refuses, with its reason, and that its help therefore lacks."""
 
     @functools.wraps(function)
     def called(*others: Any, settings: Mapping[str, Any], **words: Any) -> Any:
@@ -212,15 +213,15 @@ def subject(function: Any, several: bool = False) -> Any:
         return function(*others, subject=Words(words.pop("models"), runtimes, words_of_program(), settings), **words)
 
     more = " (repeatable).  [default: every one that is installed and takes the model]" if several else "."
-    called = settings_options(*SETTINGS)(called)
+    called = settings_options(*SETTINGS, without=without)(called)
     called = click.option(
         "-r", "--runtime", metavar="NAME", multiple=several, help=f"A runtime, or the file of a runtime that you wrote{more}"
     )(called)
     return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
 
 
-def settings_options(*settings: Setting) -> Callable[[Any], Any]:
-    """The options of these settings. The function takes them as `settings`, by parameter."""
+def settings_options(*settings: Setting, without: Collection[str] = ()) -> Callable[[Any], Any]:
+    """The options of these settings. The function takes them as `settings`, by parameter. without: see `subject`."""
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
@@ -228,20 +229,20 @@ def settings_options(*settings: Setting) -> Callable[[Any], Any]:
             return function(*others, settings={setting.parameter: words.pop(setting.parameter) for setting in settings}, **words)
 
         for setting in reversed(settings):
-            called = setting_option(setting)(called)
+            called = setting_option(setting, setting.name in without)(called)
         return called
 
     return decorate
 
 
-def setting_option(setting: Setting) -> Callable[[Any], Any]:
-    """The option of a setting."""
+def setting_option(setting: Setting, hidden: bool = False) -> Callable[[Any], Any]:
+    """The option of a setting. hidden: in no help."""
     kind: dict[str, Any] = {"type": click.Choice(setting.choices)} if setting.choices else {"type": setting.kind}
     names = f"--{setting.name}"
     if setting.kind is bool:
         kind = {"is_flag": True, "default": None}
         names += f"/--{setting.off}"
-    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=SharedOption, **kind)
+    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=SharedOption, hidden=hidden, **kind)
 
 
 recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))
@@ -376,7 +377,7 @@ def measure_suite(
             if number == first and (left_ns := took_ns / number * (len(orders) - number)) >= _WORTH_A_FORECAST_NS:
                 progress.say(f"about {counted(len(orders) - number, 'run')} will follow, {format_duration(left_ns)} in all")
 
-    return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
+    return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders))
 
 
 def keep_runs(
@@ -387,11 +388,13 @@ def keep_runs(
     above_baseline: bool = False,
     brief: bool = False,
     silent: bool = False,
+    verbose: bool = False,
     wanted: int = 0,
 ) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first. silent: no tables. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    brief: only the tables that most people look at first. silent: no tables. verbose: the output of failed runs
+    was shown. wanted: how many runs there will be, if --append goes on after Ctrl-C.
     """
     from ...campaign.runs_writer import keeping
     from ...records.attempts import standing, was_lost
@@ -419,27 +422,35 @@ def keep_runs(
         goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json:
-        talk(f"next: {_next(runs)}")
+    if brief and runs and not as_json and (following := _next(runs, verbose)):
+        talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run]) -> str:
-    """What to try after the brief tables, in a line: an explanation of the least peak of a runtime, of the model that needs most, and every table."""
-    from ...records.metrics import METRICS, value
+def _next(runs: Sequence[Run], verbose: bool) -> str:
+    """What to try after the brief tables, in a line; empty if there is nothing.
+
+    A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
+    there.
+    """
+    from ...records import summary
     from ...records.types import PEAK
     from . import report
 
-    peaks = [
-        (peak, run.job) for run in runs if run.outcome.ok and not run.job.argv and (peak := value(run, PEAK, METRICS["rss_peak_bytes"]))
-    ]
-    if not peaks:
+    if not any(run.complete for run in runs):
+        printed = any(run.output_bytes for run in runs)
+        return "--verbose shows all that a failed run printed" if printed and not verbose else ""
+    groups = summary.groups(run for run in runs if run.complete and not run.job.argv)
+    of_models: dict[str, list[summary.Row]] = {}
+    for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
+        if row.phase == PEAK:
+            of_models.setdefault(row.key.model, []).append(row)
+    if not of_models:
         return "--all prints every table"
-    of_models: dict[str, list[tuple[float, Job]]] = {}
-    for peak, job in peaks:
-        of_models.setdefault(job.model.name, []).append((peak, job))
-    _, job = max((min(of_model, key=lambda each: each[0]) for of_model in of_models.values()), key=lambda each: each[0])
-    return f"`{report('command_line').explanation(job)}` accounts for this memory, --all prints every table"
+    rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
+    row = min(rows, key=lambda row: row.median)
+    what = f"the least peak, that of {row.key.heading}" if len(rows) > 1 else "this memory"
+    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, --all prints every table"
 
 
 def unused_path() -> Path:

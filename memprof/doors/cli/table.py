@@ -51,7 +51,11 @@ Examples:
     help="csv, json and parquet have one row per run and phase.  [default: markdown]",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
+@click.option(
+    "--above-baseline",
+    is_flag=True,
+    help="Show memory above the baseline: the runtime with no model loaded, or a program before its phases.",
+)
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
 def command(files: tuple[str, ...], names: tuple[str, ...], form: str | None, as_json: bool, output: str | None, **words: Any) -> None:
     """Print tables from runs files: medians over repeats.

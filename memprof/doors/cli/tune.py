@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base.errors import UsageError
+from ...base.pairs import WITH_COMMAS, by_name
 from ...base.units import parse_bytes, parse_duration_ns, parse_ratio
 from .answers import Showing, answer, question
 from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
@@ -126,7 +127,7 @@ def _request(
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:
         raise UsageError("--max-latency and --budget are two goals: give one")
-    values = {name: texts.split(",") for name, texts in (parse_pair(text) for text in tries)}
+    values = {name: texts.split(",") for name, texts in by_name(map(parse_pair, tries), "--try", WITH_COMMAS).items()}
     if THREADS in values:
         if suite.threads:
             raise UsageError("--threads and --try threads say the same: give one")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from ...base.errors import MeasurementError, UsageError
+from ...base.pairs import WITH_COMMAS, by_name
 from ...base.units import capitalised, counted, format_bytes, parse_duration_ns
 from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
@@ -503,20 +504,21 @@ def parse_shapes(text: str) -> tuple[tuple[dict[str, tuple[int, ...]], ...], int
     order = _ORDER.search(text)
     seed = int(order[1]) if order is not None and order[1] is not None else None
     parts = [part.strip() for part in (text[: order.start()] if order is not None else text).split(";") if part.strip()]
-    templates: dict[str, list[str]] = {}
-    domains: dict[str, tuple[int, ...]] = {}
+    given_templates: list[tuple[str, list[str]]] = []
+    given_domains: list[tuple[str, tuple[int, ...]]] = []
     for part in parts:
         domain = _DOMAIN.match(part)
         if domain is not None:
             sizes = tuple(int(word) for word in domain[2].replace(" ", "").split(",") if word)
             if not sizes or min(sizes) < 1:
                 raise UsageError(f"--shapes: {part!r} names no size of 1 or more")
-            domains.update({letter.strip(): sizes for letter in domain[1].split(",") if letter.strip()})
+            given_domains += [(letter.strip(), sizes) for letter in domain[1].split(",") if letter.strip()]
             continue
         name, equals, words = part.rpartition("=")
         if not equals or not name.strip():
             raise UsageError(f"--shapes: {part!r} is neither INPUT=1,3,H,W nor H,W in 224,320")
-        templates[name.strip()] = [word.strip() for word in words.split(",")]
+        given_templates.append((name.strip(), [word.strip() for word in words.split(",")]))
+    templates, domains = by_name(given_templates, "--shapes:"), by_name(given_domains, "--shapes:", WITH_COMMAS)
     used = list(dict.fromkeys(word for words in templates.values() for word in words if not word.isdecimal()))
     for letter in used:
         if letter not in domains:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...base.errors import InputError, UsageError, os_reason
+from ...base.pairs import by_name
 from ...models import MOST_EXTENT, check_extents, tflite_file
 from .graph import Graph, check_size
 
 
 def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """`NAME=1,3,224,224` for each tensor that is named. Raises UsageError."""
-    given = {}
+    given = []
     for text in shapes:
         name, separator, extents = text.rpartition("=")
         try:
@@ -21,8 +22,8 @@ def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
             shape = (-1,)
         if not separator or not name or any(extent < 0 for extent in shape):
             raise UsageError(f"{text!r} is not a shape: write NAME=1,3,224,224")
-        given[name] = shape
-    return given
+        given.append((name, shape))
+    return by_name(given, "--shape")
 
 
 def check_installed(path: Path) -> None:

@@ -17,7 +17,7 @@ from ...base.errors import MemprofError
 from ...campaign.progress import Progress
 from ...programs import conversion_cache, runtimes
 from ...records.summary import VariantKey, place_of
-from ...records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
+from ...records.types import BUILD, COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
 from ...subjects import suite
 from ...subjects.configuration import with_defaults
 from ...subjects.order import Order
@@ -86,7 +86,7 @@ def _spots(orders: Sequence[Order]) -> list[Spot]:
     spots: list[Spot] = []
     for job in (order.job for order in orders):
         open_phases = job.runtime == COMMAND or job.runtime.endswith(".py")
-        left_out = {*([] if job.warmup else [WARMUP]), *([] if job.release else [RELEASE])}
+        left_out = {BUILD, *([] if job.warmup else [WARMUP]), *([] if job.release else [RELEASE])}
         phases = [phase for phase in PHASES if phase not in left_out]
         spots += [(job.model.name, job.variant)] if open_phases else [(job.model.name, job.variant, phase) for phase in (*phases, PEAK)]
     return list(dict.fromkeys(spots))

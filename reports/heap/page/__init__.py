@@ -92,11 +92,12 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
     conditions.append(plain(phrases.counting(profile)))
     conditions += [plain(remark) for remark in (phrases.between(profile), *phrases.remarks(profile)) if remark]
-    phases = [plain(f"{span.name} from {phrases.format_time(span.begin, profile.time_unit)}") for span in profile.phases]
+    phases = [plain(f"{span.name} from {phrases.format_time(span.begin, profile.time_unit)}") for span in profile.drawable_phases]
     return {
         "name": name,
         "drawn": bool(profile.snapshots),
         "phases": ", ".join(phases),
+        "unsure": bool(profile.phase_error),
         "finding": sentences,
         "tables": tables,
         "conditions": conditions,

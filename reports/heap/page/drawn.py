@@ -74,6 +74,7 @@ class ProfileDrawing:
     peak: int
     shown: int
     phases: list[tuple[str, float, float | None]]
+    border_error: tuple[float, float]
     stacks: dict[str, Stack]
     trees: list[Node]
     left_out: int
@@ -186,7 +187,8 @@ def _file(
         tree=[number.get(snapshot.index, -1) for snapshot in points],
         peak=peak,
         shown=shown,
-        phases=[(plain(span.name), span.begin, span.end) for span in profile.phases],
+        phases=[(plain(span.name), span.begin, span.end) for span in profile.drawable_phases],
+        border_error=profile.border_error,
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
         trees=[_node(columns, numbers, tree) for columns, tree in zip(thin, trees, strict=True)],
         left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),

@@ -250,9 +250,10 @@
       padding: [HEAD, 12, 0, 0],
       x: { range, size: 44, label, values: (at) => at.map((time) => (size ? `${Number((time / size).toPrecision(4))}` : "")), space: 90 },
       y: { range: [0, most], size: 66, grid: true, splits: () => roundValues(0, most, 5, unit), values: (at) => at.map((value) => (value ? bytes(value).replace(".0 ", " ") : "0")) },
-      under: (pen, at) => phaseBands(pen, at, file.phases.map(([name, begin, end]) => ({ names: [name], begin, end: end === null ? range[1] : end }))),
+      under: (pen, at) => phaseBands(pen, at, certainPhases(file, range[1])),
       over: (pen, at) => {
         const edges = xs.map(at.left);
+        uncertainBorders(pen, file, range[0], at);
         estimates(pen, file, at, edges);
         snapshotMarks(pen, file, at, edges);
         peakMark(pen, file, at);
@@ -306,6 +307,26 @@
       if (!file.known[point] || sliver) pen.rect(left, at.top(size), wide, at.high - at.top(size));
     });
     pen.fill();
+    pen.globalAlpha = 1;
+  }
+
+  // The part of each phase that lies in it for certain, however far its borders are off.
+  function certainPhases(file, last) {
+    const [before, behind] = file.border_error;
+    const parts = file.phases.map(([name, begin, end]) => ({ names: [name], begin: begin && begin + behind, end: end === null ? last : end - before }));
+    return parts.map((part) => ({ ...part, end: Math.max(part.begin, part.end) }));
+  }
+
+  // Shades the strip in which each phase begins, unless it is too narrow to be seen.
+  function uncertainBorders(pen, file, first, at) {
+    const [before, behind] = file.border_error;
+    pen.fillStyle = colour("--ink");
+    pen.globalAlpha = 0.17;
+    for (const [, begin] of file.phases.filter(([, begin]) => begin > first)) {
+      const left = at.left(Math.max(begin - before, first));
+      const wide = at.left(begin + behind) - left;
+      if (wide > 2) pen.fillRect(left, 0, wide, at.high);
+    }
     pen.globalAlpha = 1;
   }
 

@@ -10,16 +10,44 @@ import pytest
 from support import sample_runs
 
 import memprof as package
+from memprof.base.errors import UsageError
 from memprof.doors import cli
 from memprof.doors.cli import group, progress
-from memprof.doors.cli.subject import SharedOption
-from memprof.subjects.settings import OF_A_SUITE
+from memprof.doors.cli.subject import SharedOption, _next
+from memprof.records.types import Outcome
+from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
 
 def test_progress_of_run_without_peak():
     assert progress.ended(sample_runs.run()) == "peak 270.0 MiB"
     assert progress.ended(sample_runs.run(exact=False)) == "peak ~270.0 MiB"
     assert progress.ended(dataclasses.replace(sample_runs.run(), marks=())) == "no peak was seen"
+
+
+def test_hint_explains_least_peak_of_largest_model():
+    def made(model, variant, *peaks_mib, **words):
+        return [
+            sample_runs.run(variant, repeat, model=model, memory={"STARTUP": (1, 1), "EXECUTE": (1, peak)}, **words)
+            for repeat, peak in enumerate(peaks_mib, 1)
+        ]
+
+    small, few, many = made("s.onnx", "a", 10, 10), made("l.onnx", "few", 50, 90, 90), made("l.onnx", "many", 80, 80, 80)
+    program = made("l.onnx", "app", 5, argv=("app",))
+
+    assert "accounts for this memory, --all" in _next(small, False)
+    hint = _next([*small, *few, *many, *program], False)  # few has the least run, many the least median
+    assert hint.startswith("`memprof explain ") and "l.onnx" in hint
+    assert "accounts for the least peak, that of many, --all prints every table" in hint
+    assert _next(program, False) == "--all prints every table"
+
+
+def test_hint_after_failures_only():
+    failed = sample_runs.run(outcome=Outcome("error", phase="PREPARE", message="no"))
+    printed = dataclasses.replace(failed, output_bytes=7)
+
+    assert _next([failed], False) == "" and _next([printed], True) == ""
+    assert _next([failed, printed], False) == "--verbose shows all that a failed run printed"
+    assert "explain" in _next([printed, sample_runs.run()], False)
 
 
 @pytest.mark.parametrize("name", group.listed)
@@ -114,6 +142,15 @@ def commands(command=group, name="memprof"):
             yield from commands(command.get_command(context, each), f"{name} {each}")
 
 
+def test_refused_setting_absent_from_help(memprof):
+    """heap record refuses --phase for each subject, with its reason."""
+    for words in ("--help", "--help-all"):
+        shown = memprof("heap", "record", words).stdout
+        assert "--phase NAME=FUNCTION" not in shown and "--phase-regex NAME=REGEX" in shown
+    done = memprof("heap", "record", "--phase", "load=f", "-o", "out", "--", "true")
+    assert (done.returncode, "marks (memprof.h) or --phase-regex give phases here too" in done.stderr) == (2, True)
+
+
 def test_shared_options_declared_once():
     meanings = collections.defaultdict(set)
     for _, command in commands():
@@ -145,6 +182,52 @@ def test_option_given_twice_refused(memprof, name, command):
 
         assert done.returncode == 2
         assert done.stderr.startswith(f"memprof: {option} takes one value, and two are given: ")
+
+
+NAMED = {
+    "set": ("arena=on", "arena=off", "arena"),
+    "env": ("A=1", "A=2", "A"),
+    "shape": ("x=1,3", "x=2,3", "x"),
+    "input": ("sr=1", "sr=2", "sr"),
+    "phase": ("load=a", "MODEL_LOAD=b", "MODEL_LOAD"),
+    "phase-regex": ("load=a", "MODEL_LOAD=b", "MODEL_LOAD"),
+}
+
+
+@pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting.many], ids=lambda setting: setting.name)
+def test_name_given_twice_refused(setting):
+    first, second, name = NAMED[setting.name]
+
+    assert len(setting.value([first])) == 1
+    for again in (first, second):
+        with pytest.raises(UsageError, match=f"--{setting.name} {name} takes one value, and two are given: leave one out"):
+            setting.value([first, again])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("run a.onnx -r onnxruntime --set arena=on --set arena=off", "--set arena takes one value, and two are given"),
+        ("run a.onnx --variant a=onnxruntime,arena=off,arena=on", "--variant a: arena takes one value, and two are given"),
+        ("run a.onnx --variant a=onnxruntime,threads=1,threads=2", "--variant a: threads takes one value, and two are given"),
+        (
+            "run a.onnx --cmd a=true --drive http:80,parallel=1,parallel=2",
+            "--drive 'http:80,parallel=1,parallel=2': parallel takes one value",
+        ),
+        ("exec --env A=1 --env A=2 -- true", "--env A takes one value, and two are given"),
+        ("gate --phase a=f --phase a=g -- true", "--phase a takes one value, and two are given"),
+        ("grow a.onnx -r onnxruntime --shapes", "--shapes: x takes one value, and two are given: leave one out"),
+        ("tune a.onnx -r onnxruntime --try arena=on --try arena=off", "--try arena takes one value, and two are given: its values stand"),
+        ("plan show a.onnx --shape x=1,3 --shape x=2,3", "--shape x takes one value, and two are given"),
+    ],
+)
+def test_name_given_twice_refused_by_command(memprof, tmp_path, words, sentence):
+    (tmp_path / "a.onnx").write_bytes(b"")
+
+    done = memprof(*words.split(), *(["x=1,H; x=2,H; H in 3"] if words.endswith("--shapes") else []))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
 
 
 def test_runtimes_of_one_question_say_how(memprof):

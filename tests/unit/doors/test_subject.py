@@ -84,6 +84,13 @@ def test_program_behind_dashes() -> None:
     assert suite.models == ("m.bin",) and suite.set == {}
 
 
+def test_name_names_program_wholly() -> None:
+    named, plain = (parsed(*words, "--", "./app5", "x").suite(HERE) for words in (("--name", "app"), ()))
+
+    assert (named.name, named.only.name) == ("app", "app")
+    assert (plain.name, plain.only.name) == (None, "app5")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

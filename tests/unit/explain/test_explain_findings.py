@@ -266,8 +266,20 @@ def test_swap_file() -> None:
 def test_transient_sets_peak() -> None:
     inside, end = phase("PREPARE/peak", use=60), phase("PREPARE", use=10)
     finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
-    assert (finding.rule, finding.bytes, finding.phase) == ("transient", 40 * MIB, "PREPARE/peak")
-    assert "50.0 MiB activations" in " ".join(finding.evidence)
+    assert (finding.rule, finding.bytes, finding.phase) == ("transient", 50 * MIB, "PREPARE/peak")
+    early, without, grown = finding.evidence
+    assert early.startswith("PREPARE peaks 50.0 MiB above its end; the look came on the way there, at ")
+    assert without == "without that, PEAK is 160.0 MiB, which is 40.0 MiB less"
+    assert "50.0 MiB activations" in grown
+    assert not any("memprof heap record" in advice.text for advice in finding.proposals)
+
+
+def test_transient_without_look() -> None:
+    finding = only(facts(ORT, phase("PREPARE", use=10), peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
+    assert finding.evidence[0] == "PREPARE peaks 50.0 MiB above its end"
+    assert finding.proposals[-1].text == "see who allocates it, since no look came near its peak: memprof heap record"
+    slightly = {"PREPARE": (200, 150), "EXECUTE": (198, 160)}
+    assert findings.find(facts(ORT, phase("PREPARE", use=10), peaks=slightly)) == (), "without it PEAK would be nearly the same"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +315,7 @@ def test_weights_held_at_peak() -> None:
     kept, finding = findings.find(made)
     assert kept.rule == "kept" and finding.rule == "held_at_peak"
     assert (finding.title, finding.bytes, finding.phase) == ("the weights are held 1.8 times, for a moment", 75 * MIB, "PREPARE/peak")
-    assert "PREPARE peaks 13.0 MiB above its end" in finding.evidence
+    assert "PREPARE peaks 13.0 MiB above its end; the look came on the way there, at 254.0 MiB of 278.0 MiB" in finding.evidence
     assert {"prepacking": "off"} in settings(finding) and {"constant_folding": "off"} in settings(finding)
     stays = replace(end, beyond_one_bytes=72 * MIB)
     assert "held_at_peak" not in [finding.rule for finding in findings.find(replace(made, phases=(inside, stays)))]

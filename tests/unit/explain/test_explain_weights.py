@@ -269,3 +269,21 @@ def test_damaged_ncnn_graph_refused(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(Unparsed):
         tensors.tensors(tmp_path / "m.param")
+
+
+def test_file_of_unknown_format_in_pieces(tmp_path: Path) -> None:
+    """model.bin is CTranslate2's name, and any program's."""
+    content = RNG.integers(0, 256, 700_001, np.uint8)
+    path = tmp_path / "model.bin"
+    content.tofile(path)
+
+    with pytest.raises(tensors.UnknownFormat, match=r"^the weights of model.bin cannot be told apart: memprof reads those of "):
+        tensors.tensors(path)
+    parts = tensors.pieces(path)
+    with Files() as files:
+        assert np.array_equal(np.concatenate([files.data(part) for part in parts]), content)
+    assert [part.bytes for part in parts] == [262_144, 262_144, 175_713]
+
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(Unparsed, match=r"the file is damaged or no \.bin file$"):
+        tensors.tensors(path)

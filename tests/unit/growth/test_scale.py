@@ -71,6 +71,10 @@ def test_ranges_and_places_in_words():
         parse_place("batch", [parse("a=1..2")])
     with pytest.raises(UsageError, match="at least 1"):
         parse_place("width=500,batch=0", both)
+    with pytest.raises(UsageError, match="batch takes one value, and two are given: leave one out"):
+        parse_place("batch=2,width=500,batch=3", both)
+    with pytest.raises(UsageError, match="height=width has one value, and two are given"):
+        parse_place("height=500,width=600,batch=2", both)
     with pytest.raises(UsageError, match="batch is a whole number"):
         parse_place("width=500,batch=1.5", both)
     with pytest.raises(UsageError, match="sequence is 128 everywhere; give it a range"):

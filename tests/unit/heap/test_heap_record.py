@@ -19,7 +19,7 @@ import pytest
 from support import sample_runs
 from support.examples import tried
 from support.heap_program import program  # noqa: F401  (the fixtures)
-from support.sample_profiles import usual
+from support.sample_profiles import profile, usual
 
 from memprof.base.errors import InputError, MeasurementError, UsageError
 from memprof.campaign.progress import Silent
@@ -28,7 +28,7 @@ from memprof.heap.phases import with_phases
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.programs import commands
 from memprof.records.types import COMMAND, Outcome
-from memprof.reports.heap import plot, series, show
+from memprof.reports.heap import page, plot, series, show
 from memprof.subjects.orders import of_one
 from memprof.subjects.suite import Suite, Variant
 
@@ -61,7 +61,7 @@ def test_massif_illegal_instruction_reason(
 ) -> None:
     run = replace(sample_runs.run(outcome=outcome), output_tail="==1== valgrind: Unrecognised instruction at address 0x109171: an error")
     monkeypatch.setattr(record, "_missing", lambda tool, python: None)
-    monkeypatch.setattr(record.campaign, "measure", lambda *_: [run])
+    monkeypatch.setattr(record.campaign, "measure", lambda *_, **__: [run])
     monkeypatch.setattr(record, "_kept", lambda tool, scratch, folder: [folder / "massif.out.1"] if leaves else [])
     request = record.HeapRequest(tmp_path / "out", suite(("true",)), tool=tool)
     if leaves:
@@ -193,7 +193,7 @@ def test_peak_near_border_names_phases(tmp_path: Path) -> None:
 
     unknown = read()
     assert "in MODEL_LOAD or PREPARE." in phrases.headline(unknown)
-    assert any("nearer to a border of phases" in remark for remark in phrases.remarks(unknown))
+    assert any("may lie in MODEL_LOAD or PREPARE." in remark for remark in phrases.remarks(unknown))
     facts = show.facts(unknown)
     assert facts["peak"]["phase"] is None and facts["peak"]["phases"] == ("MODEL_LOAD", "PREPARE")
     for phase in ("load", "prepare"):
@@ -204,12 +204,59 @@ def test_peak_near_border_names_phases(tmp_path: Path) -> None:
 
     decided = read(MODEL_LOAD=0x9F0000, PREPARE=0xA10000)
     assert phrases.headline(decided).endswith("in PREPARE.")
-    assert any("since the resident set in MODEL_LOAD stayed below" in remark for remark in phrases.remarks(decided))
+    remark = "It lies in PREPARE: in MODEL_LOAD the process never had as much memory as this snapshot holds."
+    assert any(text.endswith(remark) for text in phrases.remarks(decided))
     assert show.facts(decided)["peak"]["phase"] == "PREPARE"
     assert read(MODEL_LOAD=0x9F0000, PREPARE=0x9F0000).possible_phases(decided.peak) == (
         "MODEL_LOAD",
         "PREPARE",
     )  # blocks that were not touched
+
+
+def test_aligned_clock_places_phases(tmp_path: Path) -> None:
+    """The tool's time 0 is 120 ms after STARTUP's begin, known to 5 ms: nothing of the launch's 0.3 s is left, and the error has two sides."""
+    begin, ms = 5_000_000_000, 1_000_000
+    kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": begin, "wall_offset_ns": 70, "partial": None,
+            "zero_ns": begin + 120 * ms, "zero_error_ns": 5 * ms, "phases": [
+                {"name": "STARTUP", "begin_ns": begin, "end_ns": begin + 220 * ms},
+                {"name": "MODEL_LOAD", "begin_ns": begin + 220 * ms, "end_ns": begin + 420 * ms}]}  # fmt: skip
+    (tmp_path / "phases.json").write_text(json.dumps(kept))
+
+    def phases_of_peak(at_ms: int) -> tuple[str, ...]:
+        (tmp_path / "h").write_text(_HEAPTRACK + f"c {at_ms:x}\n+ 0\nc {at_ms + 1:x}\n- 0\nc {400:x}\n")
+        profile = load(tmp_path / "h")
+        assert profile.phase_error == 5
+        assert [(span.begin, span.end) for span in profile.phases] == [(0, 100), (100, 300)]
+        return profile.possible_phases(profile.peak)
+
+    assert [phases_of_peak(at_ms) for at_ms in (90, 97, 103, 110)] == [
+        ("STARTUP",),
+        ("STARTUP", "MODEL_LOAD"),
+        ("STARTUP", "MODEL_LOAD"),
+        ("MODEL_LOAD",),
+    ]
+
+
+@pytest.mark.parametrize("error_ms", [0.0, 4.0, 20.0, 200.0])
+def test_borders_drawn_as_exactly_as_known(error_ms: float) -> None:
+    """A border is a line, or a strip where it may lie; where it is known less exactly than phases are long, phases are not drawn."""
+    spans = (PhaseSpan("STARTUP", 0.0, 40.0), PhaseSpan("EXECUTE", 40.0, 100.0))
+    made = profile((0, 1.0), (50, 9.0), (100, 2.0), phases=spans, phase_error=error_ms)
+    known = error_ms < 60
+
+    figure = plot.render(made)
+
+    axes = figure.axes[0]
+    texts = [text.get_text() for text in figure.texts]
+    strips = [(shape.get_x(), shape.get_x() + shape.get_width()) for shape in axes.patches if shape.get_alpha()]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert strips == ([(40 - error_ms, 40)] if known and error_ms else [])
+    assert len(dashed) == (2 if not error_ms else 0)
+    assert ("EXECUTE" in texts) == known
+    assert any("where they begin is known to 0.2 s only, and the longest took 0.06 s" in text for text in texts) != known
+    assert ("Phases: STARTUP from 0 s" in page.render([made])) == known
+    assert ("Shaded: where each of them may begin" in page.render([made])) == bool(known and error_ms)
+    assert ("EXECUTE" in show.render(made, width=100).split("Tree of")[0].replace("in EXECUTE", "")) == known
 
 
 def test_many_phases_named_in_seconds() -> None:

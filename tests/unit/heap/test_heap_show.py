@@ -11,12 +11,14 @@ import pytest
 from rich.cells import cell_len
 from support.hostile_profile import HOSTILE, hostile
 from support.picture_text import drawn_texts
-from support.sample_profiles import COUNTS, MIB, PEAK, chain, comb, profile, usual, write
+from support.sample_profiles import COUNTS, MIB, PEAK, ROOT, chain, comb, profile, usual, write
 
 from memprof.base.errors import InputError
 from memprof.heap import diff as judging
+from memprof.heap.frames import Frame
 from memprof.heap.phrases import format_time, share
-from memprof.heap.profile import PhaseSpan
+from memprof.heap.profile import PhaseSpan, Snapshot
+from memprof.heap.trees import Trie
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import ProfileView
@@ -277,6 +279,53 @@ def test_sites_same_in_both_directions():
 
     assert [site.text for site in upright.sites] == [site.text for site in other.sites]
     assert upright.values.tolist() == other.values.tolist()
+
+
+STD = {
+    ("std::vector<char, std::allocator<char> >::vector(unsigned long)", "rt::read_file", "rt::load", "main"): 40,
+    ("operator new(unsigned long)", "void std::vector<float>::_M_assign_aux<float const*>(float const*)", "rt::load", "main"): 30,
+    ("std::locale::classic()",): 2,
+    ("malloc", "std::thread::_M_run()", "__gnu_cxx::start"): 1,
+}
+
+
+@pytest.mark.parametrize("direction", ["callers", "callees"])
+def test_site_outside_standard_library(direction):
+    """A stack that is the library's alone has its outermost frame as its site."""
+    made = profile((0, STD))
+    if direction == "callees":
+        (shot,) = made.snapshots
+        made = replace(made, snapshots=(replace(shot, tree=shot.tree.inverted()),))
+
+    names = {site.text: int(row[0]) // MIB for table in [series.series(made, "function", 9)]
+             for site, row in zip(table.sites, table.values, strict=True)}  # fmt: skip
+
+    assert names == {"rt::read_file": 40, "rt::load": 30, "std::locale::classic": 2, "__gnu_cxx::start": 1}
+    unfolded = series.series(made, "function", 9, fold=False)
+    assert {"std::vector<…>::vector", "operator new", "malloc"} <= {site.text for site in unfolded.sites}
+
+
+def test_line_in_names_by_line():
+    sites = [Frame("std::vector<int>::vector()", "/usr/include/stl_vector.h", 552), Frame("rt::read", "/src/engine.cpp", 17)]
+    trie = Trie(0)
+    trie.add((1, 2), 5 * MIB)
+    shot = Snapshot(0, 1, 5 * MIB, tree=trie.tree(), kind="peak")
+    made = replace(profile((0, 1.0)), snapshots=(shot,), frames=(ROOT, *sites))
+
+    table = series.series(made, "line", 5)
+
+    assert [site.text for site in table.sites] == ["rt::read engine.cpp:17"]
+    assert plot._finding(made, table).startswith("rt::read engine.cpp:17 held 5.0 MiB")
+    assert [site.text for site in series.series(made, "function", 5).sites] == ["rt::read"]
+
+
+def test_plot_of_site_absent_at_peak():
+    """What was held before the peak is not there; what the tool left out there is named with the most that it can be."""
+    before, peak = {("early", "main"): 10}, {("late", "main"): 50}
+    for left_out, words in ((0.0, "none there"), (0.25, "none listed there, 256.0 KiB at most")):
+        at_peak = peak | ({("(below)",): left_out} if left_out else {})
+        texts = [text.get_text() for text in plot.render(profile((0, before), (10, at_peak))).texts]
+        assert words in texts and not any("too small to be listed there" in text for text in texts)
 
 
 def test_thinning_keeps_largest_snapshot_and_tree():

@@ -47,6 +47,8 @@ def test_onnx_open_dimensions(tmp_path: Path) -> None:
     sentence = inputs.remark(inputs.taken_as_one(path, {}, None), path)
     assert "x runs as 1x3x1x5" in sentence and "--shape x=N,3,N,5" in sentence
     assert inputs.remark({}, path) == ""
+    unnamed = model(tmp_path, ("?", 3, "?", 5), ("m",), name="unnamed.onnx")  # as some exporters call what differs
+    assert [declared.dimensions for declared in inputs.inputs(unnamed)] == [("", "", "", ""), ("m",)]
     two = model(tmp_path, ("n", 3), ("m",), name="two.onnx")
     assert "(--shape x=N,3 --shape y=N with your sizes" in inputs.remark(inputs.taken_as_one(two, {}, None), two)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from support.sample_runs import run, runs, timeline
+from support.sample_runs import of_program, run, runs, timeline
 
 from memprof.base.errors import InputError
 from memprof.records import attempts, store, summary
@@ -240,6 +240,23 @@ def test_load_separates_runs_measured_differently(tmp_path):
 
     assert {kept.job.variant for kept in loaded.runs} == {"a (shape of x default, xnnpack default)", "a (x=1x2, xnnpack=off)"}
     assert loaded.warnings == ("net.onnx, a: runs that differ in shape of x, xnnpack are separate rows",)
+
+
+def test_load_names_builds_by_file(tmp_path):
+    """Hashes tell two builds of a program apart, but nobody knows them. Files tell whose they are."""
+    (tmp_path / "x").mkdir()
+    before, after = of_program(runs("a", model="engine"), "engine", "1"), of_program(runs("a", model="engine"), "engine", "2")
+    paths = [written(tmp_path / "old.jsonl", before), written(tmp_path / "new.jsonl", after)]
+
+    loaded = store.load(paths)
+
+    assert [kept.job.variant for kept in loaded.runs[::5]] == ["a (old.jsonl)", "a (new.jsonl)"]
+    assert loaded.warnings == ("engine, a: runs that differ in program are separate rows",)
+    same_name = store.load([paths[0], written(tmp_path / "x/old.jsonl", after)])
+    assert {kept.job.variant for kept in same_name.runs} == {f"a ({tmp_path.name}/old.jsonl)", "a (x/old.jsonl)"}
+    for mixed in ([*before, *after], [*before, *of_program(runs(knobs={"k": "1"}, model="engine"), "engine", "3")]):
+        names = {kept.job.variant for kept in store.load([written(tmp_path / f"m{len(mixed)}{id(mixed)}.jsonl", mixed), paths[1]]).runs}
+        assert any("program 11111111" in name for name in names), "a file with several builds names none of them"
 
 
 def test_load_joins_repeats_across_files(tmp_path):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -109,6 +110,70 @@ def test_failure_phase_as_column():
     text = table.render([run("a"), memprof.Run(1, run("b").job, machine(), 0, built, run().timeline)])
 
     assert cells(text, "RSS peak (MiB)")["b"]["BUILD"] == "failed (error)"
+    assert list(cells(text, "RSS peak (MiB)")["b"])[1:4] == ["BUILD", "baseline", "MODEL_LOAD"]  # it ran before all others
+
+
+def in_order(*names):
+    return dict.fromkeys(names, (40, 50))
+
+
+def test_phases_in_order_of_run():
+    made = run("app.py", memory=in_order("STARTUP", "MODEL_LOAD", "PREPROCESS", "EXECUTE"))
+
+    assert summary.phases([made]) == ["STARTUP", "MODEL_LOAD", "PREPROCESS", "EXECUTE"]
+    for title in ("RSS peak (MiB)", "Latency (ms)", "Anonymous memory at the end (MiB)"):
+        columns = list(cells(table.render([made]), title)["app.py"])
+        assert columns.index("PREPROCESS") < columns.index("EXECUTE"), title
+    frame_of_runs = frame.timeline_frame([made])
+    assert list(frame_of_runs["phase"].cat.categories)[1:] == ["STARTUP", "MODEL_LOAD", "PREPROCESS", "EXECUTE"]
+
+
+def test_outer_phase_before_inner():
+    outer, inner = (run(memory=in_order(name)).marks[0] for name in ("OUTER", "INNER"))
+    inner = replace(inner, begin_ns=inner.begin_ns + 10, end_ns=inner.end_ns - 10)
+
+    assert summary.phases([replace(run(), marks=(inner, outer))]) == ["OUTER", "INNER"]  # a phase is kept where it ends
+
+
+@pytest.mark.parametrize(
+    ("courses", "wanted"),
+    [
+        (["xzy"], "xzy"),
+        (["xz", "xyz"], "xyz"),
+        (["xy", "yz", "zw"], "xyzw"),
+        (["abc", "axc"], "abxc"),
+        (["ab", "ba"], "ab"),
+        (["abc", "cab"], "abc"),
+        ([""], ""),
+    ],
+)
+def test_merge_agrees_with_each_course(courses, wanted):
+    assert "".join(summary.merged(courses)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("courses", "wanted"),
+    [
+        (["STARTUP EXECUTE", "STARTUP PREPARE WARMUP"], "STARTUP PREPARE WARMUP EXECUTE"),
+        (["STARTUP EXECUTE", "STARTUP TOKENS"], "STARTUP TOKENS EXECUTE"),
+        (["STARTUP MODEL_LOAD EXECUTE RELEASE", "RUN", "BUILD"], "BUILD STARTUP MODEL_LOAD EXECUTE RUN RELEASE"),
+        (["STARTUP EXECUTE DUMP", "STARTUP EXECUTE RELEASE"], "STARTUP EXECUTE DUMP RELEASE"),
+        (["EXECUTE EPOCH", "EPOCH EXECUTE"], "EXECUTE EPOCH"),
+    ],
+)
+def test_merge_without_order_by_usual_place(courses, wanted):
+    assert summary.merged(course.split() for course in courses) == wanted.split()
+
+
+@given(st.permutations(["STARTUP", "EXECUTE", "RELEASE", *"abcde"]), st.lists(st.sets(st.integers(0, 7)), max_size=5))
+def test_merge_keeps_order_of_all(order, chosen):
+    courses = [[order[place] for place in sorted(places)] for places in chosen]
+
+    merged = summary.merged(courses)
+
+    assert sorted(merged) == sorted({name for course in courses for name in course})
+    for course in courses:
+        assert [name for name in merged if name in course] == course
 
 
 def test_inexact_peak_marked_and_noted():

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from support.gate_files import STEADY, files, memprof, write  # noqa: F401  (the fixtures)
-from support.sample_runs import MIB, machine, run, runs
+from support.sample_runs import MIB, machine, of_program, run, runs
 
 from memprof.base.errors import InputError, UsageError
 from memprof.records import store
@@ -74,6 +74,27 @@ def test_gate_names_changed_packages_and_counts(memprof, tmp_path):
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--strict").returncode == 5
     write(tmp_path / "base.jsonl", before)
     assert "numpy differs: 1.26.4 against 2.0.1" in memprof("compare", "base.jsonl", "head.jsonl").stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "words"), [("engine", "the program"), ("net.gguf", "the program or the model's file"), (None, "the model's file")]
+)
+def test_gate_names_changed_file(memprof, tmp_path, model, words):
+    """The hash of a program without a model is its own, and so it is the program that has changed."""
+    sides = [runs(model=model or "net.onnx"), runs(model=model or "net.onnx", extra_mib=[10 + extra for extra in STEADY])]
+    before, after = (
+        of_program(made, "engine", content)
+        if model
+        else [replace(run, job=replace(run.job, model=replace(run.job.model, sha256=content * 64))) for run in made]
+        for made, content in zip(sides, "12", strict=True)
+    )
+    baseline.update(tmp_path / "base.json", baseline.entries(before))
+    write(tmp_path / "head.jsonl", after)
+
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json")
+
+    assert done.returncode == 1
+    assert f"also changed: {words}. It explains" in done.stdout
 
 
 def test_baseline_of_schema_1_compared(memprof, files):
@@ -291,6 +312,33 @@ def test_gate_without_common_rows(memprof, files):
 
     assert done.returncode == 3
     assert "11 rows gone, 11 new rows, 1 fine" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "remark"),
+    [
+        (("app", "app5"), ("app", "app"), "app: base's app5 is this program, which --name now names wholly"),
+        (("app5", "app5"), ("app", "app"), "app is base's app5 under another name"),
+        (("app", "app"), ("app", "app"), None),
+    ],
+)
+def test_program_named_otherwise_found(memprof, files, old, new, remark):
+    for name, (model, variant) in (("old", old), ("new", new)):
+        write(files / f"{name}.jsonl", runs(variant, model=model, runtime="command", argv=("./app5",)))
+
+    content = json.loads(memprof("gate", "new.jsonl", "--baseline", "old.jsonl", "--json").stdout)
+
+    assert {row["verdict"] for row in content["rows"]} == {"ok"}
+    assert content["remarks"] == ([remark] if remark else [])
+
+
+def test_two_programs_of_one_name_stay_apart(memprof, files):
+    write(files / "old.jsonl", *(runs(variant, model="app", runtime="command", argv=("./a",)) for variant in ("one", "two")))
+    write(files / "new.jsonl", runs("app", model="app", runtime="command", argv=("./a",)))
+
+    content = json.loads(memprof("gate", "new.jsonl", "--baseline", "old.jsonl", "--json").stdout)
+
+    assert {row["verdict"] for row in content["rows"]} == {"gone", "new"}
 
 
 def test_variant_renamed_hinted(memprof, files):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.sample_runs import machine, mark, run, runs
+from support.sample_runs import machine, mark, of_program, run, runs
 
 from memprof.records.types import About, Outcome
+from memprof.reports.pictures import choosing
 from memprof.reports.tables import comparison, gate, headline, table
 from memprof.verdicts import baseline, budgets, compare, verdicts
 from memprof.verdicts.verdicts import Report
@@ -204,3 +205,15 @@ def test_last_line_versions_and_machine():
 def test_last_line_of_several():
     both = [*reported([run()], "1.0"), *reported([run(where=machine("there", cpu="another"))], "1.1")]
     assert headline.origin(both) == "Measured with onnxruntime 1.0, onnxruntime 1.1, Python 3.11.2; on here and there."
+
+
+def test_heading_names_all_programs():
+    """Programs of one command line are there to be compared, and are recorded under the first one's name."""
+    made = [each for name in ("before", "mmap") for each in of_program(runs(name, model="engine_before"), f"engine_{name}", name[0])]
+    assert "engine_before, engine_mmap, warming up 5 & running 5, 5 repeats" in table.render(made).split("\n")
+    assert {each.job.model.name for each in choosing.chosen(made, "engine_before")} == {"engine_before, engine_mmap"}
+    assert '"engine_before"' in table.render(made, format="json"), "what programs read has the recorded name"
+    named = [replace(each, job=replace(each.job, model=replace(each.job.model, name="loader"))) for each in made]
+    assert "loader, warming up 5 & running 5, 5 repeats" in table.render(named).split("\n"), "a name that the user gave stays"
+    many = [each for n in range(5) for each in of_program(runs(f"v{n}", model="e0"), f"e{n}", str(n))]
+    assert "e0 and 4 more programs, warming up 5 & running 5, 5 repeats" in table.render(many).split("\n")

@@ -21,7 +21,7 @@ from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports import frame, page, trace
 from memprof.reports.pictures import choosing, saving
-from memprof.reports.tables import comparison, explain, table
+from memprof.reports.tables import comparison, explain, grid, table
 from memprof.verdicts import compare
 
 LINK = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x07\x9b31m"
@@ -32,6 +32,26 @@ def test_plain_text_without_control_characters():
     assert plain("a\nb\t c") == "a b c"
     assert plain("file-\udcff") == "file-\\udcff"
     assert plain("模型 ünï\u202e") == "模型 ünï�"
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("`memprof run` of it; `--set a=1` too", "`memprof run` of it; `--set a=1` too"),
+        ("`a` | b\\ <c>", "\\`a\\` \\| b\\\\ &lt;c>"),
+        ("`memprof a|b` `memprof <b>`", "\\`memprof a\\|b\\` \\`memprof &lt;b>\\`"),
+        ("`memprof", "\\`memprof"),
+    ],
+)
+def test_own_commands_stay_code(text, markdown):
+    assert grid.escaped(text) == markdown
+    assert grid.say_in("text")(text) == text
+
+
+def test_own_commands_are_code_on_page():
+    page_text = page.render([replace(run(), warnings=("so `memprof run --set a=1` with --shape differs from `<b>`",))])
+
+    assert "so <code>memprof run --set a=1</code> with <code>--shape</code> differs from `&lt;b&gt;`" in page_text
 
 
 @pytest.mark.parametrize("style", ["phases", "models", "swap", "load"])

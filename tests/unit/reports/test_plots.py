@@ -18,7 +18,7 @@ from support.sample_runs import MIB, machine, run, runs
 
 from memprof.base.errors import InputError, UsageError
 from memprof.records import store
-from memprof.records.types import Outcome
+from memprof.records.types import Outcome, Process
 from memprof.reports import columns as columns_of
 from memprof.reports.heap import plot as heap_plot
 from memprof.reports.pictures import (
@@ -408,7 +408,9 @@ def test_timeline_begins_at_first_phase():
 
     axes = timeline.render([made]).axes[0]
 
-    assert areas(axes) == [[0, 20], [1.2, 150], [4.3, 200]]
+    polled = [[0, 20], [1.2, 150], [4.3, 200]]
+    begins, ends = [[1, 40], [2, 140], [3, 260], [4, 265]], [[0.4, 40], [1.4, 140], [2.4, 260], [3.4, 265], [4.4, 265]]
+    assert areas(axes) == sorted(polled + begins + ends)
     assert axes.get_xlabel() == "time since the start of STARTUP (s)"
     assert axes.get_ylabel() == "RSS (MiB)"
 
@@ -457,8 +459,33 @@ def test_timeline_chosen_phases_from_zero():
 
     axes = timeline.render([made], phases=["MODEL_LOAD", "PREPARE"]).axes[0]
 
-    assert [[round(x), y] for x, y in areas(axes)] == [[0, 50], [400, 150], [1200, 190]]
+    polled, begins, ends = [[0, 50], [400, 150], [1200, 190]], [[0, 40], [1000, 140]], [[400, 140], [1400, 260]]
+    assert sorted([round(x), y] for x, y in areas(axes)) == sorted(polled + begins + ends)
     assert axes.get_xlabel() == "time since the start of MODEL_LOAD (ms)"
+
+
+def test_timeline_stays_below_exact_peak():
+    made = run("a", samples=seen((0, 20, 5), (0.1, 25, 5), (1.3, 150, 5), (4.3, 200, 60)))  # a poll gap crosses the end of STARTUP
+
+    points = areas(timeline.render([made]).axes[0])
+
+    assert max(rss for t, rss in points if t <= 0.4) == 40  # where a straight line would be at 56 MiB
+
+
+def test_timeline_of_several_processes_without_marks():
+    made = run("a", samples=seen((0, 20, 5), (4.3, 500, 60)))
+    several = dataclasses.replace(made, processes=(Process(1, "a", 0, 1, 300 * MIB), Process(2, "b", 0, 1, 200 * MIB)))
+
+    assert areas(timeline.render([several]).axes[0]) == [[0, 20], [4.3, 500]]
+
+
+def test_peaks_in_order_of_run():
+    names = ("STARTUP", "MODEL_LOAD", "PREPROCESS", "EXECUTE")
+    figure = peaks.render([run("app.py", model="app.py", memory=dict.fromkeys(names, (40, 50)), runtime="command")])
+
+    assert [axes.get_title(loc="left") for axes in figure.axes] == list(names[1:])
+    assert "baseline: before the first phase" in words(figure)
+    assert "baseline: no model loaded" in words(peaks.render([run()]))
 
 
 def test_timeline_unknown_phase():

@@ -161,7 +161,23 @@ def test_table_folds_rows_within_noise():
     assert "rows are within noise and left out" in folded
     assert "| within noise |" not in folded
     assert unfolded.count("within noise |") == len(result.differences)
-    assert "Geometric mean of the ratios" in folded
+    assert "Geometric mean of the ratios" not in folded  # of one row it is the ratio
+    two = compare.compare([*runs(), *runs("b")], [*runs(), *runs("b")])
+    assert "Geometric mean of the ratios" in comparison.render(two)
+
+
+def test_phases_in_order_of_run():
+    sides = [[run(name, memory=dict.fromkeys(phases, (40, size))) for name, phases in (("a", "xzy"), ("b", "xwz"))] for size in (50, 60)]
+
+    text = comparison.render(compare.compare(*sides, ["rss_peak_bytes"]))
+
+    assert "| metric   |     x |     w |     z |     y |  PEAK |" in text
+
+
+def test_sentence_counts_one_thread():
+    text = comparison.render(compare.compare(runs(threads=1), runs(threads=1), ["rss_peak_bytes"]))
+
+    assert text.startswith("net.onnx, a, 1 thread: PEAK")
 
 
 def test_table_difference_ratio_interval():

@@ -68,7 +68,7 @@ def test_repeats_on_one_machine_each_undecided():
     assert peak_difference(head, base).verdict == "too few"
     (row,) = [row for row in judged(base, head) if (row.phase, row.metric) == PEAK]
     assert row.verdict == "undecided"
-    assert "between 1 machines of base and 1 of head" in row.reason
+    assert "between 1 machine of base and 1 of head" in row.reason
 
 
 def test_five_machines_per_side_decide():
