@@ -167,7 +167,7 @@ def surroundings(total_model_bytes: int, place: Place = HERE, *, timed: bool = T
     remarks = []
     busy, available = place.busy()
     if timed and busy > BUSY_PERCENT:
-        remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
+        remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long, and ratios of times mean nothing")
     memory = place.machine().memory_bytes
     if 0 < memory < total_model_bytes:
         sizes = f"the model has {format_bytes(total_model_bytes)}, more than the machine's memory of {format_bytes(memory)}"

@@ -67,8 +67,8 @@ class FitRequest:
 class PartLimit:
     """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
-    rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
-    resident pages that it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
+    rss_peak_bytes: its RSS peak, which counts pages that others share too, 0 if it was too short to be seen. touched_bytes: the resident pages that
+    it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
     least limit. None failed there or in more.
     """
 
@@ -85,7 +85,8 @@ class LimitPoint:
     """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE or over a program, and the
     failures in words.
 
-    Where some runs failed, the figures are of the others. runs: how many there were; a limit that only the search tried has one.
+    Where some runs failed, the figures are of the others. runs: how many there were; a limit that only the search tried has one. times_ns: the
+    median iteration of each run that did not fail.
     """
 
     limit_bytes: int | None
@@ -95,12 +96,14 @@ class LimitPoint:
     ended: str | None = None
     refaults: float | None = None
     runs: int = 1
+    times_ns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Fitted:
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
     records. interrupted: by Ctrl-C or SIGTERM, after the first part. within_bytes: the only limit that was tried, None if the least was searched.
+    env: the variables that a program needs for the same settings.
     """
 
     model: str
@@ -118,6 +121,19 @@ class Fitted:
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     interrupted: bool = False
     within_bytes: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> PartLimit | None:
+        """What was found of the whole run, None if it was not limited as a whole."""
+        return next((part for part in self.parts if part.name == WHOLE), None)
+
+    @property
+    def unmet(self) -> str:
+        """That the limit which was given is not enough, as a sentence; empty if it is, or none was given or tried."""
+        if self.within_bytes is None or self.whole is None or self.whole.least_bytes is not None:
+            return ""
+        return f"{self.model} does not run within {format_bytes(self.within_bytes)}"
 
 
 def fit(request: FitRequest, progress: Progress, keep: Keep) -> Fitted:
@@ -204,6 +220,7 @@ class _Fitter:
             job.assumed,
             interrupted or self._stopped,
             self._request.within,
+            self._order.settings_env,
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -236,7 +253,8 @@ class _Fitter:
 
     def _timed(self, run: Run, took_ns: int) -> None:
         """Take the time of the first run, and say what is to come. Raises MeasurementError if it failed."""
-        self._patience_ns = max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._request.max_time or 0)) * took_ns))
+        given_ns = self._request.suite.timeout_ns
+        self._patience_ns = given_ns or max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._request.max_time or 0)) * took_ns))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
         self._announce(self._runs_to_come(self._ceiling(run)), took_ns)
@@ -252,9 +270,15 @@ class _Fitter:
 
     def _announce(self, count: int, took_ns: int) -> None:
         duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
-        self._progress.say(
-            f"about {counted(count, 'run')} will follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all"
-        )
+        low_ns, high_ns = count * took_ns, count * self._patience_ns
+        left_ns = self._end_ns - time.monotonic_ns() if self._end_ns is not None else math.inf
+        if high_ns <= left_ns:
+            in_all = f"{_long(low_ns)} to {_long(high_ns)} in all"
+        elif low_ns < left_ns:
+            in_all = f"{_long(low_ns)} to {_long(left_ns)} in all, then --time ends the search"
+        else:
+            in_all = f"--time ends the search before that, in {_long(left_ns)}"
+        self._progress.say(f"about {counted(count, 'run')} will follow, {duration}: {in_all}")
 
     # -- trials
 
@@ -295,7 +319,8 @@ class _Fitter:
         search.trials += 1
         try:
             run = self._trial(limit, part=part, name=name)
-            if run.outcome.status == "timeout" and not self._is_time_up() and self._is_busy():
+            late = run.outcome.status == "timeout" and self._request.suite.timeout_ns is None
+            if late and not self._is_time_up() and self._is_busy():
                 run = self._trial_again(run, limit, part)
         except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
@@ -355,12 +380,15 @@ class _Fitter:
             except KeyboardInterrupt:
                 self._stopped = True
                 self._remark(f"{part}: interrupted; {search.words}.")
-        search.found = search.least
+        search.found = self._request.within or search.least
         return search
 
     def _try_within(self, limit: int, search: _LimitSearch) -> None:
-        """The only limit that is tried: it works if it does as often as a least limit must."""
+        """The only limit that is tried: it works if it does as often as a least limit must. The first failure decides that it does not."""
         while not search.failed and search.worked.get(limit, 0) < CONFIRMATIONS:
+            if self._is_time_up():
+                self._remark(f"{search.part}: the time was up after {search.trials} of {counted(CONFIRMATIONS, 'trial')}.")
+                return
             self._try(limit, search)
 
     def _works_at_all(self, high: int, search: _LimitSearch) -> bool:
@@ -470,13 +498,13 @@ class _LimitSearch:
 def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
-        return LimitPoint(limit, None, None, None, _ended(runs[0].outcome), runs=len(runs))
+        return LimitPoint(limit, None, None, None, _ended(runs), runs=len(runs))
     counts = [
         [count for run in completed if (count := _faults(run, name)) is not None] for name in ("minor_faults", "major_faults", "refaults")
     ]
     faults = [statistics.median(each) if each else None for each in counts]
-    ended = None if len(completed) == len(runs) else f"{len(runs) - len(completed)} of {len(runs)} failed"
-    return LimitPoint(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2], len(runs))
+    times = tuple(_time(run) for run in completed)
+    return LimitPoint(limit, statistics.median(times), faults[0], faults[1], _ended(runs), faults[2], len(runs), times)
 
 
 def _time(run: Run) -> float:
@@ -512,8 +540,11 @@ def _out_of_memory(outcome: Outcome) -> bool:
     return outcome.out_of_memory is not False
 
 
-def _ended(outcome: Outcome) -> str:
-    return "out of memory" if _out_of_memory(outcome) else outcome.word
+def _ended(runs: Sequence[Run]) -> str | None:
+    """How many of the runs failed, and of what: `1 of 3 failed (timeout)`; None if none did."""
+    failed = [run.outcome for run in runs if not run.outcome.ok]
+    reasons = dict.fromkeys("out of memory" if _out_of_memory(outcome) else outcome.word for outcome in failed)
+    return f"{len(failed)} of {len(runs)} failed ({', '.join(reasons)})" if failed else None
 
 
 def _start(upper: int) -> int:

@@ -71,6 +71,14 @@ class Order:
     drive: Drive | None = None
     traced: str | None = None
 
+    @property
+    def settings_env(self) -> dict[str, str]:
+        """The variables that a program beside this one needs for the same settings: those of knobs, of the runtime and of the user. Those by which
+        memprof finds what is in an environment of its own are none of them."""
+        command = self.subject.only.command if self.argv is not None else None
+        own = command.surroundings if command is not None else {}
+        return {name: value for name, value in self.env.items() if value is not None and (name not in own or name in self.job.env)}
+
 
 def asked(suite: Suite, model: Model, runtime: str, variant: str) -> Job:
     """A Job as far as its suite says it, the same for a runtime and for a command."""

@@ -17,13 +17,14 @@ from memprof.footprint.fit import Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..tables import grid
-from ..tables.fit import finding, whole
+from ..tables.fit import finding
 from ..tables.grid import Unit
 from . import lettering, placing, style
 from .sheet import LegendEntry, Sheet
 
 _LEFT, _RIGHT, _ABOVE, _LATENCY, _BETWEEN, _FAULTS, _BELOW = 0.85, 0.2, 0.24, 2.4, 0.2, 1.6, 0.4
 _LOG_FROM = 1000  # page faults; below, a plain axis tells more
+_LOG_RATIO = 10  # the most of a latency that a plain axis shows beside the least
 
 
 @style.look()
@@ -71,9 +72,7 @@ def picture(fitted: Fitted) -> Figure:
     _drawn(upper, x, points, [(at.time_ns or 0) / time.size for at in points], _TIME, failing)
     if plain.time_ns:
         upper.axhline(plain.time_ns / time.size, **_NONE)
-    upper.set_ylim(0, max(at.time_ns or 0 for at in fitted.curve) / time.size * 1.1)
-    upper.yaxis.set_major_locator(MaxNLocator(5))
-    upper.set_ylabel(time.caption("one iteration" if grid.runtime(fitted.runtime) else "one run"))
+    _latency_axis(upper, [at.time_ns / time.size for at in fitted.curve if at.time_ns], time, grid.runtime(fitted.runtime) != "")
     upper.tick_params(labelbottom=False)
     _faults(lower, x, points, failing)
     lower.set_xlabel(size.caption("limit over the whole run"), labelpad=2)
@@ -92,9 +91,24 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+def _latency_axis(axes: Axes, values: Sequence[float], time: Unit, iterates: bool) -> None:
+    """The axis for these latencies, in the unit: logarithmic where they differ so much that a plain one would show only the largest."""
+    caption = time.caption("one iteration" if iterates else "one run")
+    if max(values) > _LOG_RATIO * min(values):
+        axes.set_yscale("log")
+        axes.set_ylim(min(values) / 1.5, max(values) * 1.5)
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        caption += ", logarithmic"
+    else:
+        axes.set_ylim(0, max(values) * 1.1)
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.set_ylabel(caption)
+
+
 def _marked(fitted: Fitted) -> list[tuple[str, int]]:
     """The marks on the axis of limits, by size. A limit on allocations is no measure of a resident set, so the RSS peak has no mark then."""
-    part = whole(fitted)
+    part = fitted.whole
     assert part is not None  # a curve is of the whole run
     marked = [("least limit", part.least_bytes)] if part.least_bytes is not None else []
     marked += [("RSS peak with no limit", part.rss_peak_bytes)] if fitted.exact else []

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from memprof.base.units import counted, format_bytes
-from memprof.footprint.fit import WHOLE, Fitted, PartLimit
+from memprof.footprint.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..ran import shaped
@@ -33,7 +33,7 @@ def section(fitted: Fitted, unit: str | None = None) -> Section:
         ("RSS peak, no limit", [size.cell(part.rss_peak_bytes) for part in fitted.parts]),
     ]
     if _touched(fitted):
-        columns.append(("working set", [size.cell(part.touched_bytes) for part in fitted.parts]))
+        columns.append(("touched pages", [size.cell(part.touched_bytes) for part in fitted.parts]))
     parts = grid.of_columns(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), columns)
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
 
@@ -53,7 +53,10 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
         (f"limit ({size.name})", ["none" if point.limit_bytes is None else size.cell(point.limit_bytes) for point in curve]),
         ("runs", [str(point.runs) for point in curve]),
         (f"{timed} ({time.name})", [time.cell(point.time_ns) for point in curve]),
-        ("of no limit", [f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-" for point in curve]),
+        (
+            "of no limit",
+            [f"{point.time_ns / no_limit_ns:.2f}x{_noise(point, curve[-1])}" if point.time_ns and no_limit_ns else "-" for point in curve],
+        ),
         ("minor faults", [_count(point.minor_faults) for point in curve]),
         ("major faults", [_count(point.major_faults) for point in curve]),
     ]
@@ -62,6 +65,15 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
     if any(point.ended for point in curve):
         columns.append(("failures", [point.ended or "none" for point in curve]))
     return grid.of_columns("Under a limit over the whole run", columns)
+
+
+def _noise(point: LimitPoint, plain: LimitPoint) -> str:
+    """A mark on a time that the limit did not make: its runs took as long as some with no limit, or no page had to be read or found again."""
+    if point is plain or not point.time_ns or not plain.time_ns:
+        return ""
+    sides = point.times_ns, plain.times_ns
+    overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides))
+    return " (noise)" if overlap or not resources.reads_again(point, plain) else ""
 
 
 def _count(value: float | None) -> str:
@@ -73,31 +85,27 @@ def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     words = _unit(fitted, unit).amount
     job = grid.subject(say, fitted.model, fitted.runtime, fitted.settings, fitted.threads)
     job += say(shaped(fitted.shapes, fitted.assumed))
-    part = whole(fitted)
+    part = fitted.whole
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""
     if part is None:
         least = [f"{part.name} works in {words(part.least_bytes)}" for part in fitted.parts if part.least_bytes is not None]
         return f"{job}: {', '.join(least) or 'no limit was found under which it works'}."
     if fitted.within_bytes is not None and part.least_bytes is None:
-        seen = f"it worked in {part.worked} of {counted(part.trials, 'trial')}"
+        seen = f"trial {part.trials} of {CONFIRMATIONS} failed, which ended them"
         return f"{job}: does not run{slower} within {words(fitted.within_bytes)}: {seen}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
     if part.least_bytes is None:
         return f"{job}: no limit was found under which it runs{slower.rstrip(',')}."
     in_all = "" if fitted.exact else " of what it allocates"
     in_all += f", in {part.worked} of {counted(part.trials, 'trial')}" if fitted.within_bytes is not None else ""
     preposition = "in" if fitted.within_bytes is None else "within"
-    return (
-        f"{job}: runs{slower} {preposition} {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
-    )
+    spare = resources.spare_words(fitted)
+    peak = f"its RSS peak with no limit is {words(part.rss_peak_bytes)}{f', which leaves {spare}' if spare else ''}"
+    return f"{job}: runs{slower} {preposition} {words(part.least_bytes)}{in_all}; {peak}."
 
 
 def _touched(fitted: Fitted) -> bool:
-    """Whether a working set is known: a program is not stopped, so that its own is not."""
+    """Whether its touched pages are known: a program is not stopped, so that its own are not."""
     return any(part.touched_bytes is not None for part in fitted.parts) or bool(grid.runtime(fitted.runtime))
-
-
-def whole(fitted: Fitted) -> PartLimit | None:
-    return next((part for part in fitted.parts if part.name == WHOLE), None)
 
 
 def _notes(fitted: Fitted) -> list[str]:
@@ -105,13 +113,14 @@ def _notes(fitted: Fitted) -> list[str]:
     dropped = " and of all files it maps" if grid.runtime(fitted.runtime) else ""
     if fitted.exact:
         notes.append(
-            f"A group is charged for the pages that the run itself brings in: the page cache of the model{dropped} is dropped before each trial. "
-            "A page that another process holds already costs the group nothing, while the RSS peak counts it. So the RSS peak is the upper figure "
-            "for a device."
+            "The kernel kills a container by the charges of its group, and a machine without limits by its resident pages. A group is charged for "
+            f"the pages that its own processes bring in, so the page cache of the model{dropped} is dropped before each trial. It is not charged for "
+            "pages that processes outside it brought in before, which the RSS peak counts: give a container the RSS peak and a margin, for it may "
+            "be the first there."
         )
     else:
         notes.append(
-            "The limit is on allocated memory, touched or not, without the contents of files; RSS peak and working set are resident memory, "
+            "The limit is on allocated memory, touched or not, without the contents of files; RSS peak and touched pages are resident memory, "
             "files' pages included. So a limit may lie above the peak or below it: compare limits with one another."
         )
     if any(part.name != WHOLE for part in fitted.parts):
@@ -120,7 +129,7 @@ def _notes(fitted: Fitted) -> list[str]:
         )
     if _touched(fitted):
         notes.append(
-            "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
+            "Touched pages: resident pages referenced in the phase, files' pages too; of the whole run, those of the phase with the most."
         )
     failed = [point.limit_bytes for point in fitted.curve if point.ended and point.limit_bytes]
     worked = [point.limit_bytes for point in fitted.curve if point.limit_bytes and not point.ended]
@@ -137,6 +146,20 @@ def _notes(fitted: Fitted) -> list[str]:
         )
     if any(point.ended and point.time_ns for point in fitted.curve):
         notes.append("Where some runs failed, time and page faults are medians of those that worked.")
+    if any(_noise(point, fitted.curve[-1]) for point in fitted.curve):
+        notes.append(
+            "(noise): the runs took as long as some with no limit, or the kernel took no page from them, so that the limit did not slow them down."
+        )
+    found = fitted.whole is not None and fitted.whole.least_bytes is not None and fitted.within_bytes is None
+    if found and fitted.exact and resources.fast_limit(fitted) is None:
+        how = (
+            "--max-latency 2x searches the least limit that is not much slower"
+            if fitted.max_time is None
+            else "other work may disturb the times"
+        )
+        notes.append(
+            f"No limit was measured at full speed (at most {resources.FULL_SPEED:g}x, or no page read again, in {CONFIRMATIONS} runs): {how}."
+        )
     notes += fitted.remarks
     return notes
 

@@ -110,10 +110,14 @@ def number(value: float, beside: float | None = None) -> str:
 
 
 def spread(middle: float, values: Sequence[float]) -> str:
-    """`137.2 ±0.4`: a value, and if it stands for several its distance to the farthest of them."""
+    """`137.2 ±0.4`: a value, and if it stands for several its distance to the farthest of them; `0.681 (0.660 to 5.96)` where that is more than the
+    value, so that ± would reach below zero."""
     if len(values) < 2:
         return number(middle)
-    return f"{number(middle)} ±{number(max(abs(value - middle) for value in values), middle)}"
+    farthest = max(abs(value - middle) for value in values)
+    if farthest > abs(middle):
+        return f"{number(middle)} ({number(min(values))} to {number(max(values))})"
+    return f"{number(middle)} ±{number(farthest, middle)}"
 
 
 def percent(ratio: float) -> str:

@@ -5,16 +5,18 @@ A pod is scheduled by what it requests; above its limit the kernel kills. Sizes 
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.footprint.fit import WHOLE, Fitted
+from memprof.footprint.fit import CONFIRMATIONS, Fitted, LimitPoint
 from memprof.growth.laws.laws import FARTHEST
 from memprof.growth.scale.answer import Scaled, words_of
 
-_FULL_SPEED = 1.1  # times as long as with no limit
+FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
 _MIB = 1 << 20
 
@@ -30,45 +32,72 @@ class Resource:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a container requests of memory, and its limit."""
+    """What a container requests of memory, and its limit. env: the variables of its environment with which that was measured."""
 
     requests: Resource
     limits: Resource
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_fit(fitted: Fitted) -> Resources | None:
-    """Of the whole run; None where no limit was found under which it works.
+    """Of the whole run; None where no limit was found under which it works, and where it was too short for its peak to be seen.
 
-    The least limit is slow, so what is requested is the least limit at full speed, if one was measured. What a group is charged beyond the resident
-    set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then both come from the
-    peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
+    The least limit is slow, so what is requested is the least limit at full speed, or the RSS peak if none was measured. What a group is charged
+    beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then
+    both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
-    part = next((part for part in fitted.parts if part.name == WHOLE), None)
-    if part is None or part.least_bytes is None or fitted.within_bytes is not None:
+    part = fitted.whole
+    if part is None or part.least_bytes is None or not part.rss_peak_bytes:
         return None
     peak = part.rss_peak_bytes, "the RSS peak with no limit"
+    if fitted.within_bytes is not None:
+        if not fitted.exact and peak[0] > fitted.within_bytes:
+            return None
+        requested = peak if peak[0] <= fitted.within_bytes else (fitted.within_bytes, "--within, below the RSS peak with no limit")
+        spare = spare_words(fitted)
+        return Resources(*_under(fitted.within_bytes, *requested, f", {spare} above the RSS peak" if spare else ""), fitted.env)
     if not fitted.exact:
-        return Resources(_resource(*peak, 0), _resource(*peak, MARGIN))
+        return Resources(_resource(*peak, 0), _resource(*peak, MARGIN), fitted.env)
     least = part.least_bytes, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}"
-    requested = _fast(fitted, part.least_bytes) or least
-    highest = max(peak, requested, key=lambda figure: figure[0])
-    return Resources(_resource(*requested, 0), _resource(*highest, MARGIN))
+    slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
+    requested = fast_limit(fitted) or slow
+    highest = max(peak, least, requested, key=lambda figure: figure[0])
+    return Resources(_resource(*requested, 0), _resource(*highest, MARGIN), fitted.env)
 
 
-def _fast(fitted: Fitted, least_bytes: int) -> tuple[int, str] | None:
-    """The least limit of the curve from the least on under which all runs worked about as fast as with none, and what it is. None where none did.
+def spare_words(fitted: Fitted) -> str:
+    """What a limit that was given has above the RSS peak: `28.2 MiB (29%)`; empty where it has nothing."""
+    peak_bytes = fitted.whole.rss_peak_bytes if fitted.whole is not None else 0
+    spare = (fitted.within_bytes or 0) - peak_bytes if peak_bytes else 0
+    return f"{format_bytes(spare)} ({spare / (fitted.within_bytes or 1):.0%})" if spare > 0 else ""
+
+
+def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
+    """The least limit of the curve from the least on under which several runs worked, all of them, about as fast as with none, and what it is. None
+    where none did. On a busy machine runs that read no page again count too, whatever time they took.
 
     It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held.
     """
     *limited, usual = fitted.curve
+    least_bytes = fitted.whole.least_bytes if fitted.whole is not None else None
+    if least_bytes is None:
+        return None
     points = {point.limit_bytes: point for point in limited if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns}
-    slow = {limit for limit, point in points.items() if (point.time_ns or 0) > _FULL_SPEED * (usual.time_ns or 0)}
+    slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
     starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
-    fast = min((limit for limit in points if limit not in slow and limit > starved), default=None)
+    undisturbed = {limit for limit, point in points.items() if limit not in slow or not reads_again(point, usual)}
+    fast = min((limit for limit in undisturbed if limit > starved and points[limit].runs >= CONFIRMATIONS), default=None)
     if fast is None:
         return None
     above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
-    return fast, f"the least limit that was measured at full speed{above}, in {counted(points[fast].runs, 'run')}"
+    which = "in which no page was read again" if fast in slow else "that was measured at full speed"
+    return fast, f"the least limit {which}{above}, in {counted(points[fast].runs, 'run')}"
+
+
+def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
+    """Whether a run under a limit may have read pages again, or found them again, that the limit took from it. usual: with no limit."""
+    counts = [(getattr(point, kind), getattr(usual, kind)) for kind in ("major_faults", "refaults")]
+    return any(limited is None or limited > (free or 0) for limited, free in counts)
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
@@ -88,10 +117,16 @@ def of_scale(scaled: Scaled) -> Resources | None:
     at, largest = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
     where = f"{scaled.main} at {words_of(at)} by the law"
     if largest.high_bytes <= scaled.within_bytes:
-        requests = _resource(largest.high_bytes, f"{where}, the upper end of its 95% interval", 0)
+        requested = largest.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
-        requests = _resource(min(largest.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit", 0)
-    return Resources(requests, _resource(scaled.within_bytes, "--within", 0))
+        requested = min(largest.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
+    return Resources(*_under(scaled.within_bytes, *requested), scaled.env)
+
+
+def _under(limit: int, size: float, figure: str, more: str = "") -> tuple[Resource, Resource]:
+    """What is requested under a limit that was given, in bytes, and that limit as it is: rounded up, neither would keep to it. more: words on it."""
+    requests = _resource(size, figure, 0)
+    return Resource(min(requests.bytes, limit), 0, requests.figure), Resource(limit, 0, f"--within: {format_bytes(limit)}{more}")
 
 
 def _resource(size: float, figure: str, margin: float) -> Resource:
@@ -103,7 +138,12 @@ def yaml(resources: Resources) -> str:
     lines = ["resources:"]
     for name, resource in (("requests", resources.requests), ("limits", resources.limits)):
         margin = f"{resource.margin:.0%} margin" if resource.margin else "no margin"
-        lines += [f"  {name}:  # {plain(resource.figure)}, {margin}", f"    memory: {resource.bytes // _MIB}Mi"]
+        size = f"{resource.bytes}" if resource.bytes % _MIB else f"{resource.bytes // _MIB}Mi"
+        lines += [f"  {name}:  # {plain(resource.figure)}, {margin}", f"    memory: {size}"]
+    if resources.env:
+        lines.append("env:  # with which this was measured")
+        for name, value in sorted(resources.env.items()):
+            lines.append(f"  - {{name: {json.dumps(name)}, value: {json.dumps(value)}}}")
     return "\n".join(lines)
 
 

@@ -188,7 +188,8 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     trials = counted(tuned.trials, "trial")
     if tuned.verified:
         notes.append(
-            f"Medians of {tuned.repeats} fresh runs each, interleaved, ± the distance to the farthest. {trials} came before."
+            f"Medians of {tuned.repeats} fresh runs each, interleaved, ± the distance to the farthest (their range, where that is more). "
+            f"{trials} came before."
             if tuned.repeats > 1
             else f"One fresh run each: there was no time for more; {trials} before."
         )
@@ -197,6 +198,12 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     if not tuned.complete:
         left = f" Not tried: {counted(tuned.untried, 'value')}.{_more_time(tuned)}" if tuned.untried else ""
         notes.append(f"The search was not finished; with more time it may find better settings.{left}")
+    if tuned.baseline is not None:
+        size = _unit([tuned], None)
+        notes.append(
+            f"{grid.number(tuned.baseline / size.size)} of the default's {grid.number(tuned.default.peak / size.size)} {size.name} are the "
+            "baseline, which is there before a model is loaded: settings of the model lower no more than the rest."
+        )
     if tuned.given:
         notes.append(f"The default has {', '.join(f'{name}={value}' for name, value in tuned.given.items())}.")
     if not tuned.compares:
@@ -254,6 +261,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "verified": tuned.verified,
         "repeats": tuned.repeats,
         "timed": tuned.timed,
+        "baseline_bytes": tuned.baseline,
         "outputs_compared": tuned.compares,
         "given": dict(tuned.given),
         "threads": tuned.threads,

@@ -31,7 +31,10 @@ class Runtime:
             "f32",
             "build",
             "the type of the weights in the file that a model is converted to; the session holds them as f32 again",
-            call={"f16": "mnnconvert --fp16", "int8": "mnnconvert --weightQuantBits 8"},
+            call={
+                "f16": "mnnconvert --fp16 writes the .mnn file to load",
+                "int8": "mnnconvert --weightQuantBits 8 writes the .mnn file to load",
+            },
         ),
         Knob(
             "placed",
@@ -39,7 +42,9 @@ class Runtime:
             "embedded",
             "build",
             "weights in the .mnn file that a model is converted to, or beside it, from where they are read once and not kept",
-            call={"separate": "mnnconvert --saveExternalData, and Interpreter.setExternalFile(path of the weights)"},
+            call={
+                "separate": "mnnconvert --saveExternalData writes the .mnn file to load, with Interpreter.setExternalFile(path of the weights)"
+            },
         ),
         Knob(
             "winograd",

@@ -102,8 +102,8 @@ class Runtime:
             "build",
             "weights inside the model file, or beside it as external data that is mapped",
             call={
-                "embedded": "onnx.save_model(model, path)",
-                "separate": "onnx.save_model(model, path, save_as_external_data=True)",
+                "embedded": "onnx.save_model(model, path), and InferenceSession loads that file",
+                "separate": "onnx.save_model(model, path, save_as_external_data=True), and InferenceSession loads that file",
             },
         ),
         Knob(
@@ -113,7 +113,8 @@ class Runtime:
             "build",
             "onnx: the model's file as it is; ort: converted to ONNX Runtime's own format, which holds the graph as optimised",
             call={
-                "ort": 'SessionOptions.optimized_model_filepath and add_session_config_entry("session.save_model_format", "ORT") write the .ort file'
+                "ort": 'SessionOptions.optimized_model_filepath and add_session_config_entry("session.save_model_format", "ORT") write the .ort '
+                "file, and InferenceSession loads that file in place of the .onnx file"
             },
         ),
         Knob(

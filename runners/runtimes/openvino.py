@@ -18,8 +18,8 @@ class Runtime:
             "build",
             "convert the model to OpenVINO's own format, whose weights can be mapped; ir_f16 halves them",
             call={
-                "ir": "openvino.save_model(core.read_model(path), target, compress_to_fp16=False)",
-                "ir_f16": "openvino.save_model(core.read_model(path), target, compress_to_fp16=True)",
+                "ir": "openvino.save_model(core.read_model(path), target, compress_to_fp16=False), and compile_model loads target",
+                "ir_f16": "openvino.save_model(core.read_model(path), target, compress_to_fp16=True), and compile_model loads target",
             },
         ),
         Knob(

@@ -43,7 +43,7 @@ class Runtime:
             None,
             "build",
             "compile the .pt2 into a package of AOTInductor first; that takes a C++ compiler",
-            call={"aoti": "torch._inductor.aoti_compile_and_package(program, package_path=path)"},
+            call={"aoti": "torch._inductor.aoti_compile_and_package(program, package_path=path), and aoti_load_package(path) loads that"},
         ),
         Knob(
             "grad",

@@ -15,7 +15,7 @@ from support import recorder_runs
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
 from support.recorder_runs import measured, runtime_file, wait_for
-from support.suites import apart, one
+from support.suites import apart, one, program
 
 from memprof.base import control_groups, leftovers
 from memprof.base.errors import InputError, UsageError
@@ -194,7 +194,7 @@ def test_tried_limits_are_rows(held, imagined):
 
 @pytest.mark.parametrize(
     ("within", "said"),
-    [(50, "runs within 50.0 MiB, in 3 of 3 trials; "), (44, "does not run within 44.0 MiB: it worked in 0 of 1 trial; ")],
+    [(50, "runs within 50.0 MiB, in 3 of 3 trials; "), (44, "does not run within 44.0 MiB: trial 1 of 3 failed, which ended them; ")],
 )
 def test_only_limit_within_is_tried(held, imagined, monkeypatch, within, said):
     monkeypatch.setattr(fit, "CONFIRMATIONS", 3)
@@ -203,9 +203,79 @@ def test_only_limit_within_is_tried(held, imagined, monkeypatch, within, said):
     fitted = fit.fit(request, Silent(), lambda line: runs.append(line))
 
     assert f"synthetic, 1 thread: {said}" in (text := render(fitted)) or f"synthetic: {said}" in text
-    assert "resources:" not in text
+    assert ("resources:" in text) == (not fitted.unmet) == (within > 45)
+    assert ("1 of 1 failed (out of memory)" in text) == bool(fitted.unmet), "the limit that failed is a row too"
     with pytest.raises(UsageError, match="--within is a limit on the whole run"):
         fit.fit(replace(request, parts=PARTS), Silent(), lambda line: None)
+
+
+def test_trials_within_end_with_time(held, imagined, monkeypatch):
+    monkeypatch.setattr(fit, "CONFIRMATIONS", 3)
+    whole, clock = fit.campaign.measure, [0]
+
+    def measure(*words):
+        clock[0] += 10**9
+        yield from whole(*words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit.time, "monotonic_ns", lambda: clock[0])
+    request = fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,), within=50 * MIB, time_ns=3 * 10**9)
+    fitted = fit.fit(request, Silent(), lambda line: None)
+
+    assert "whole run: the time was up after 1 of 3 trials." in fitted.remarks
+    assert "in 1 of 1 trial" in render(fitted)
+
+
+@pytest.mark.parametrize(
+    ("given_ns", "limited_ns"), [(None, 5 * 10**9), (7 * 10**9, 7 * 10**9)], ids=["five times as long", "as long as the user says"]
+)
+def test_given_timeout_is_that_of_trials(held, imagined, monkeypatch, given_ns, limited_ns):
+    """No trial has another, and none is tried again with twice the time."""
+    monkeypatch.setattr(fit, "_LEAST_PATIENCE_NS", 5 * 10**9)
+    monkeypatch.setattr(fit._Fitter, "_is_busy", lambda fitter: True)
+    whole, timeouts = fit.campaign.measure, []
+
+    def measure(orders, progress, keep, look):
+        for run in whole(orders, progress, keep, look):
+            if run.job.limit is not None:
+                timeouts.append(run.job.timeout_ns)
+            yield replace(run, outcome=Outcome("timeout", MODEL_LOAD)) if run.job.limit is not None else run
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    suite = replace(one(held(40), runs=1), timeout_ns=given_ns)
+    fitted = fit.fit(fit.FitRequest(suite, parts=(fit.WHOLE,), within=50 * MIB), Silent(), lambda line: None)
+
+    assert timeouts == ([limited_ns] if given_ns else [limited_ns, 2 * limited_ns])
+    assert "does not run within 50.0 MiB" in render(fitted)
+
+
+@pytest.mark.parametrize(
+    ("time_s", "words"),
+    [
+        (None, "about 6 runs will follow, 2 s without a limit and up to 10 s near the least: 12 s to 60 s in all"),
+        (100, ": 12 s to 60 s in all"),
+        (30, ": 12 s to 28 s in all, then --time ends the search"),
+        (9, ": --time ends the search before that, in 7 s"),
+    ],
+)
+def test_announced_duration_heeds_time(held, imagined, monkeypatch, time_s, words):
+    monkeypatch.setattr(fit, "CONFIRMATIONS", 3)
+    monkeypatch.setattr(fit, "_PLAIN_RUNS", 3)
+    monkeypatch.setattr(fit, "_LEAST_PATIENCE_NS", 0)
+    whole, clock = fit.campaign.measure, [0]
+
+    def measure(*words):
+        clock[0] += 2 * 10**9
+        yield from whole(*words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit.time, "monotonic_ns", lambda: clock[0])
+    progress = recorder_runs.Silent()
+    time_ns = None if time_s is None else time_s * 10**9
+    fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,), within=50 * MIB, time_ns=time_ns), progress, lambda line: None)
+
+    (announced,) = [said for said in progress.said if "will follow" in said]
+    assert announced.endswith(words)
 
 
 @pytest.mark.parametrize("busy", [True, False])
@@ -586,3 +656,24 @@ def test_device_memory_beside_the_limit(memprof, tmp_path, monkeypatch, clean):
 
     assert done.returncode == 0, done.stderr
     assert "It has up to 8.0 MiB of device memory, which RSS does not count." in done.stdout
+
+
+def test_answer_has_environment_of_settings(held, imagined):
+    """Those of a knob, of the user, of a runtime; not those by which memprof finds a program's packages, unless the user gave them."""
+    suite = replace(one(held(40), runs=1), set={"malloc_mmap_threshold": "64KiB"}, env={"WORDS": "a b"})
+    fitted = fit.fit(fit.FitRequest(suite, parts=(fit.WHOLE,), within=50 * MIB), Silent(), lambda line: None)
+
+    assert fitted.env == {"MALLOC_MMAP_THRESHOLD_": "65536", "WORDS": "a b"}
+    quiet = orders.of_one(suite)
+    quiet = replace(quiet, env={**quiet.env, "ORT_DISABLE_TELEMETRY": "1", "GONE": None})
+    assert quiet.settings_env == {**fitted.env, "ORT_DISABLE_TELEMETRY": "1"}
+
+
+def test_environment_of_program_without_surroundings():
+    suite = program("named=A=b true")
+    (variant,) = suite.variants
+    found = replace(variant.command, surroundings={"PYTHONPATH": "/cache/x", "A": "c", "B": None})
+    order = orders.of_one(replace(suite, variants=(replace(variant, command=found),)))
+
+    assert {"PYTHONPATH": "/cache/x", "A": "b", "B": None}.items() <= order.env.items()
+    assert order.settings_env == {"A": "b"}

@@ -234,7 +234,8 @@ def test_max_latency_kept(tuned, imagined):
 def test_budget_unreachable(tuned, imagined):
     done = tuned("--budget", "1MiB", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--set", "rounding=exact", try_=())
 
-    assert done.returncode == 0
+    assert done.returncode == 5
+    assert "no settings were found that stay within 1.0 MiB\n" in done.stderr
     assert "no settings were found that stay within 1.0 MiB; the least PEAK is 30.0 MiB, of `copies=1`." in done.stdout
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ...base.errors import EXIT_INTERRUPTED, UsageError
+from ...base.errors import EXIT_INTERRUPTED, InputError, UsageError
+from ...base.units import capitalised
 from . import answer_format, report, talk, write_text
 from .subject import VERBOSE, SharedOption, command_line, refused_option, subject
 
@@ -106,18 +107,46 @@ def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
     return function
 
 
+class _Notes:
+    """What runtimes note for the reader of their figures, such as what memprof turned off in them: what all runs of a runtime have in common."""
+
+    def __init__(self, keep: Keep) -> None:
+        self._keep = keep
+        self._by_runtime: dict[str, dict[str, None]] = {}
+
+    def keep(self, line: bytes) -> None:
+        """Keep a Run, and take its notes."""
+        from ...records import store
+
+        self._keep(line)
+        run = store.decode(line, "a run")
+        if run.about is not None:
+            known = self._by_runtime.setdefault(run.job.runtime, dict.fromkeys(run.about.notes))
+            self._by_runtime[run.job.runtime] = {note: None for note in known if note in run.about.notes}
+
+    @property
+    def sentences(self) -> list[str]:
+        """The notes, with the name of the runtime where there are several."""
+        several = len(self._by_runtime) > 1
+        return [
+            f"{runtime}: {note}." if several else f"{capitalised(note)}." for runtime, notes in self._by_runtime.items() for note in notes
+        ]
+
+
 def answer(
     kind: str,
     seek: Callable[[Progress, Keep], Ended],
     showing: Showing,
     place: Place | None = None,
     fleet: Machines | None = None,
+    unmet: Callable[[Ended], str] = lambda result: "",
     *,
     timed: bool = True,
 ) -> int:
     """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it.
 
-    place: where it measures, None for here. fleet: the machines that do, in place of that. timed: whether the answer has times.
+    place: where it measures, None for here. fleet: the machines that do, in place of that. unmet: a sentence on a capacity that was given and cannot
+    be met, empty where it can. It is raised as InputError after the result was shown. timed: whether the answer has times.
     """
     from ...campaign import campaign
     from ...campaign.runs_writer import keeping
@@ -134,7 +163,9 @@ def answer(
             state = campaign.surroundings(0, place or HERE, timed=timed) if fleet is None else []
             for remark in state:
                 progress.say(remark)
-            result = with_remarks(seek(progress, showing_output(keep, progress) if showing.verbose else keep), state)
+            notes = _Notes(showing_output(keep, progress) if showing.verbose else keep)
+            result = seek(progress, notes.keep)
+            result = with_remarks(result, [*state, *(note for note in notes.sentences if note not in result.remarks)])
         click.echo(report(f"tables.{kind}").render(result, unit=showing.unit, format=answer_format(showing.as_json)))
     if showing.picture is not None:
         report("pictures.saving").save(report(f"pictures.{kind}").picture(result), showing.picture)
@@ -142,4 +173,6 @@ def answer(
     if result.interrupted:
         talk("interrupted")
         return EXIT_INTERRUPTED
+    if sentence := unmet(result):
+        raise InputError(sentence)
     return 0

@@ -36,7 +36,11 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
         help="The kind of limit: a control group (cgroup), RLIMIT_DATA (data) or RLIMIT_AS (address-space). "
         "The last two count allocated memory. auto takes a control group if it can.",
     ),
-    click.option("--within", metavar="SIZE", help="Try this one limit on the whole run, three times, and search none."),
+    click.option(
+        "--within",
+        metavar="SIZE",
+        help="Try this one limit on the whole run, up to three times, and search none. Exit code 5: it does not run within it.",
+    ),
     click.option("--time", "time_", metavar="TIME", help="How long the search may take.  [default: as long as it needs]"),
     here_only("fit", "memprof makes the control groups of its trials here, and looks here for what may be limited"),
     OUTPUT,
@@ -55,7 +59,7 @@ def command(
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution. Or that of a program.
 
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
-    RSS peak beside it is the upper figure for a device.
+    RSS peak beside it counts those too that others brought in. The answer ends with lines for a container's manifest.
     """
     from ...base.units import parse_bytes, parse_duration_ns, parse_ratio
     from ...footprint import fit
@@ -72,4 +76,4 @@ def command(
         parse_duration_ns(time_) if time_ else None,
         parse_bytes(within) if within else None,
     )
-    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing)
+    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing, unmet=lambda found: found.unmet)

@@ -80,7 +80,7 @@ def command(
             undecided = result.undecided
             return result
 
-        code = answer("scale", seek, showing, place, several, timed=False)
+        code = answer("scale", seek, showing, place, several, lambda found: found.unmet, timed=False)
     if undecided and not code:
         raise UndecidedError(undecided)
     return code

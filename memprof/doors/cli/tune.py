@@ -94,7 +94,7 @@ def command(
                 return tuner.tune_each(requests, progress, keep, earlier)
             return tuner.tune(requests[0], progress, keep, earlier)
 
-        return answer("tune", seek, showing, place, several)
+        return answer("tune", seek, showing, place, several, lambda found: found.unmet)
 
 
 def _spelled_out(suite: Suite) -> Suite:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...base.units import format_bytes
 from ...campaign.fleet.search_client import Machines
 from ...records.types import Run
 from ...subjects.order import Order
@@ -109,7 +110,8 @@ class Tuned:
     verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
     settings that differ only in values that change nothing are one variant. within: how many of the settings that were tried keep within the
     budget, and how many were tried. remarks: on the machine, as it was at the begin. interrupted: by Ctrl-C or SIGTERM. untried: how many
-    values were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
+    values were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known. baseline: what the default holds
+    before a model is loaded, in bytes, None for a program.
     """
 
     model: str
@@ -138,6 +140,14 @@ class Tuned:
     needed_ns: int = 0
     within: tuple[int, int] = (0, 0)
     remarks: tuple[str, ...] = ()
+    baseline: float | None = None
+
+    @property
+    def unmet(self) -> str:
+        """That no settings keep within the budget, as a sentence; empty if some do, or there is no budget."""
+        if self.goal.budget is None or self.best is not None:
+            return ""
+        return f"{self.model}, {self.runtime}: no settings were found that stay within {format_bytes(self.goal.budget)}"
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,11 @@ class TunedRuntimes:
     failed: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
     remarks: tuple[str, ...] = ()
+
+    @property
+    def unmet(self) -> str:
+        """As that of an answer: no runtime keeps within the budget."""
+        return "" if self.best is not None else self.answers[0].unmet
 
     @property
     def best(self) -> Tuned | None:

@@ -401,6 +401,7 @@ class _Tuner:
             given=self._request.defaults,
             untried=len(untried := self._search.untried()),
             within=(sum(point.peak <= (goal.budget or 0) for point in self._search.points()), len(self._search.points())),
+            baseline=None if self._subject.is_program else _baseline(verified[DEFAULT] if sure else [run for _, run in self._tried]),
             needed_ns=round(sum(self._took_ns) + len(untried) * self._usual_ns() + self._verifying_ns()),
         )
 
@@ -425,7 +426,7 @@ class _Tuner:
             output_error=error,
             changes_outputs=error is not None and error > self._request.tolerance,
             command=command_of(self._request, settings, order),
-            variables={name: value for name, value in order.env.items() if value is not None},
+            variables=order.settings_env,
             calls=(
                 *order.runtime.in_program(dict(sorted(settings))),
                 *(f"{name.removeprefix(ENV)}={value} in the environment" for name, value in sorted(settings) if name.startswith(ENV)),
@@ -444,6 +445,12 @@ def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     if not run.outcome.ok or peak is None or time_ns is None:
         return Trial(settings, None, None)
     return Trial(settings, peak, time_ns, run.output_error is not None and run.output_error > tolerance)
+
+
+def _baseline(runs: Sequence[Run]) -> float | None:
+    """The median baseline in bytes of runs, None if none has one."""
+    known = [value for run in runs if (value := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
+    return statistics.median(known) if known else None
 
 
 def _timed(run: Run) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...base.errors import UsageError
+from ...base.units import format_bytes
 from ...campaign.fleet.search_client import Machines
 from ...campaign.side_by_side import SharedFile
 from ...records.types import EXECUTE, PEAK
@@ -137,7 +138,8 @@ class Against:
 class Scaled:
     """The answer. main: the name of the law that predictions are of. undecided: the lack, and what to add; empty if decided.
     planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
-    mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again.
+    mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again. env: the variables that a
+    program needs for the same settings, without those that a dimension varies.
     """
 
     model: str
@@ -161,6 +163,14 @@ class Scaled:
     mapped_again_bytes: float = 0.0
     threads: int | None = None
     interrupted: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unmet(self) -> str:
+        """That no value fits into the limit that was given, as a sentence; empty if one does, and if nothing tells."""
+        if self.undecided or not self.within or any(row.value is not None for row in self.within):
+            return ""
+        return f"{self.model}: no value of {' and '.join(each.label for each in self.varying)} fits into {format_bytes(self.within_bytes or 0)}"
 
     @property
     def varying(self) -> tuple[Dimension, ...]:

@@ -92,6 +92,11 @@ class Places:
         self.space.check_shapes(self._request.shapes)
         self._order(at)
 
+    def env(self, places: Sequence[Mapping[str, int]]) -> dict[str, str]:
+        """The variables of the settings that have the same value at all these places."""
+        each = [self._order(at).settings_env for at in places]
+        return {name: value for name, value in each[0].items() if all(env.get(name) == value for env in each)}
+
     def missing(self) -> str:
         """A sentence on the package without which there is neither a plan nor a simulated arena, empty if it is installed. It is imported."""
         if self._variant.command is not None:

@@ -97,7 +97,7 @@ class _Scaler:
                 raise
             interrupted = True
             self._remark("Interrupted: fewer points were measured than a law should have.")
-        answer = self._answer()
+        answer = replace(self._answer(), env=self._places.env([point.at for point in self._points]))
         if interrupted:
             return replace(answer, interrupted=True)
         try:

@@ -6,17 +6,21 @@ import sys
 from dataclasses import replace
 
 import pytest
+from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, made  # noqa: F401  (the fixtures)
 
 from memprof.base import control_groups, processes
 from memprof.base.errors import InputError
 from memprof.base.processes import boot
 from memprof.doors.cli import answers
+from memprof.footprint import fit
 from memprof.footprint.fit import LimitPoint, PartLimit
 from memprof.places import cgroups
-from memprof.records.types import MODEL_LOAD, Outcome
+from memprof.records.types import EXECUTE, MODEL_LOAD, Outcome
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
+
+TOO_MUCH = Outcome("signal", EXECUTE, signal="SIGKILL", out_of_memory=True)
 
 
 def test_group_notes_of_gone_folders_removed(tmp_path, monkeypatch):
@@ -93,7 +97,7 @@ def test_sentence_and_table_agree(bytes_, unit, said, cells):
 def test_partly_failed_runs_told_apart():
     curve = (
         LimitPoint(52 * MIB, 2e7, 100.0, 3.0),
-        LimitPoint(54 * MIB, 1e7, 5.0, 0.0, "1 of 3 failed"),
+        LimitPoint(54 * MIB, 1e7, 5.0, 0.0, "1 of 3 failed (timeout)"),
         LimitPoint(60 * MIB, 1e7, 5.0, 0.0),
         LimitPoint(None, 1e7, 0.0, 0.0),
     )
@@ -116,6 +120,49 @@ def test_partly_failed_runs_told_apart():
         assert all(list(line.get_xdata()) == [52.0, 54.0, 60.0] for line in joined)
         assert all([math.isnan(value) for value in line.get_ydata()] == [False, True, False] for line in joined), "no line over a failure"
     assert "of the runs that did not fail" in {text.get_text() for text in figure.texts}
+
+
+def test_failures_are_counted():
+    ended = [made_up.run(outcome=outcome) for outcome in (Outcome("timeout", EXECUTE), None, Outcome("timeout", EXECUTE), TOO_MUCH)]
+
+    assert fit._at(MIB, ended).ended == "3 of 4 failed (timeout, out of memory)"
+    assert fit._at(MIB, ended[::2]).ended == "2 of 2 failed (timeout)"
+    assert fit._at(MIB, ended[1:2]).ended is None
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "faults", "cell"),
+    [
+        ((7e6, 7.3e6, 8e6), (0.0, 0.0), "12.17x (noise)"),  # no page had to be read again: something else made it slow
+        ((7e6, 7.3e6, 8e6), (90.0, 0.0), "12.17x"),
+        ((7e6, 7.3e6, 8e6), (0.0, 1970.0), "12.17x"),
+        ((5e5, 7.3e6, 8e6), (90.0, 2000.0), "12.17x (noise)"),
+        ((7e6, 7.3e6, 8e6), (None, None), "12.17x"),
+        ((1e5,), (2.0, 0.0), "0.17x"),
+    ],
+)
+def test_noise_in_times_is_marked(times_ns, faults, cell):
+    time_ns = times_ns[len(times_ns) // 2]
+    under = LimitPoint(75 * MIB, time_ns, 26.0, faults[0], None, faults[1], 3, times_ns)
+    plain = LimitPoint(None, 6e5, 26.0, 0.0, None, 0.0, 3, (5.9e5, 6e5, 7e5))
+    text = render(made(curve=(under, plain)))
+
+    assert f"| {cell} |" in " ".join(text.split())
+    assert ("- (noise): " in text) == ("noise" in cell)
+
+
+@pytest.mark.parametrize(
+    ("slow_ns", "scale", "words"), [(9e6, "linear", "one iteration (ms)"), (1.2e9, "log", "one iteration (ms), logarithmic")]
+)
+def test_picture_shows_small_latencies_beside_large(slow_ns, scale, words):
+    curve = (LimitPoint(50 * MIB, slow_ns, 9.0, 9.0), LimitPoint(57 * MIB, 2e6, 0.0, 0.0), LimitPoint(None, 1e6, 0.0, 0.0))
+    figure = report.picture(made(curve=curve))
+    figure.canvas.draw()
+    upper = figure.axes[0]
+
+    assert (upper.get_yscale(), upper.get_ylabel()) == (scale, words)
+    low, high = (upper.transData.transform((57, value))[1] for value in (1, 2))
+    assert high - low > 10, "a factor of two is seen"
 
 
 def test_nothing_found_without_picture():

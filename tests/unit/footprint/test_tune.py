@@ -69,6 +69,32 @@ def test_budget_named_in_answer():
     assert text.endswith("In your program, for `copies=1`: `SessionOptions.enable_cpu_mem_arena = False`.")
 
 
+def test_unmet_budget_has_sentence():
+    """Of several runtimes only if none keeps within it."""
+    default, one = proposal(0, 140 * MIB), proposal(1, 90 * MIB)
+    some = tuner.Tuned(*("net", "mnn", search.Goal(budget=112 * MIB), default, (one,), one, (), (), 9, True, True, 1e-3))
+    none = replace(some, runtime="ort", proposals=(), best=None)
+    assert some.unmet == replace(none, goal=search.Goal()).unmet == ""
+    assert none.unmet == "net, ort: no settings were found that stay within 112.0 MiB"
+    assert TunedRuntimes((none, some)).unmet == "" and TunedRuntimes((none, none)).unmet == none.unmet
+
+
+def test_baseline_is_named():
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), proposal(0, 67.8 * MIB), (), None, (), (), 9, True, True, 1e-3), baseline=52.0 * MIB
+    )
+    assert "- 52.0 of the default's 67.8 MiB are the baseline, which is there before a model is loaded" in render(answer)
+    assert json.loads(render(answer, format="json"))["baseline_bytes"] == 52.0 * MIB
+    assert "are the baseline" not in render(replace(answer, baseline=None))
+
+
+def test_wide_times_are_a_range():
+    """Half of the value and less to the farthest is a distance, more than the value would reach below zero."""
+    near, far = proposal(0, 67 * MIB, (0.5e6, 0.681e6, 0.7e6)), proposal(1, 66 * MIB, (0.66e6, 0.681e6, 5.956e6))
+    text = render(tuner.Tuned(*("net", "mine", search.Goal(), near, (far,), far, (), (), 9, True, True, 1e-3)))
+    assert "0.681 ±0.181" in text and "0.681 (0.660 to 5.96)" in text
+
+
 def test_several_runtimes_in_one_answer():
     one = tuner.Tuned(*("net", "mnn", search.Goal(), proposal(0, 140 * MIB), (), None, (), (), 9, True, True, 1e-3))
     best = proposal(1, 90 * MIB)
