@@ -6,9 +6,10 @@ memprof.records.store.unpack does the first without numpy, for reports of a few 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memprof.base.errors import InputError
@@ -18,8 +19,7 @@ from memprof.records.types import Mark, Run, Timeline
 Array = NDArray[numpy.int64]
 
 
-@dataclass(frozen=True)
-class ColumnArrays:
+class ColumnArrays(Struct, frozen=True):
     """A timeline's columns: t_ns on CLOCK_MONOTONIC, the rest in bytes; all of one length, times increasing."""
 
     t_ns: Array
@@ -42,8 +42,7 @@ class ColumnArrays:
         return ColumnArrays(self.t_ns[low:high], self.rss[low:high], self.file[low:high], self.vms[low:high])
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(Struct, frozen=True):
     """The parts of a resident set, in bytes; `file` counts shared memory too."""
 
     anon: int
@@ -187,8 +186,7 @@ def typical(group: Sequence[Run]) -> Run:
     return max(group, key=lambda run: (len(run.marks), run.timeline.samples))
 
 
-@dataclass(frozen=True)
-class RunPhase:
+class RunPhase(Struct, frozen=True):
     """A phase of a run: its times on CLOCK_MONOTONIC, and its mark, None for the phase in which the run failed."""
 
     phase: str
@@ -207,8 +205,7 @@ def spans(run: Run, rows: ColumnArrays) -> list[RunPhase]:
     return phases
 
 
-@dataclass(frozen=True)
-class Peak:
+class Peak(Struct, frozen=True):
     """The largest phase peak of a run: how much, in which phase, and when: at its highest sample where polling came near it.
 
     seen_bytes: the most that polling saw in that phase, None where it did not look. shown: whether it came near, so that t_ns is the

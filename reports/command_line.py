@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
+
+from msgspec.structs import asdict, replace
 
 from memprof.records.types import COMMAND, Job
 from memprof.subjects.settings import options
@@ -50,5 +51,5 @@ def _words(job: Job, repeats: int, model: str = "") -> list[str]:
         "repeats": repeats,
         "release": None if job.release or is_program else False,
     }
-    usual = vars(DEFAULTS) | ({"repeats": 1} if is_program else {})
+    usual = asdict(DEFAULTS) | ({"repeats": 1} if is_program else {})
     return options({name: value for name, value in again.items() if value != usual[name]})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+
+from msgspec.structs import asdict, fields
 
 from memprof.records import metrics
 from memprof.records.settings import written

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+
+from msgspec import Struct
 
 from memprof.base.errors import InputError
 from memprof.records.types import Run
@@ -31,6 +32,6 @@ def _largest(value: object) -> int:
         return max(map(_largest, value.values()), default=0)
     if isinstance(value, (tuple, list)):
         return max(map(_largest, value), default=0)
-    if is_dataclass(value):
-        return max((_largest(getattr(value, field.name)) for field in fields(value)), default=0)
+    if isinstance(value, Struct):
+        return max((_largest(getattr(value, name)) for name in value.__struct_fields__), default=0)
     return 0

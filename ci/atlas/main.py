@@ -11,6 +11,7 @@ Times are not told: runs may share the machine with others. PIP_CONSTRAINT keeps
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import re
@@ -19,8 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bench import docs
 from memprof.base import files
@@ -112,7 +114,8 @@ def _on_fleet(place: Place, machines: Machines, runtimes: Sequence[str], count: 
     for release, reason in on_fleet.unable(machines, wanted, _Says()).items():
         _note(place, release, reason)
     known = place.unable()
-    wanted = [replace(each, releases=tuple(new)) for each in wanted if (new := [one for one in each.releases if one.subject not in known])]
+    unmeasured = [(each, tuple(one for one in each.releases if one.subject not in known)) for each in wanted]
+    wanted = [dataclasses.replace(each, releases=releases) for each, releases in unmeasured if releases]
     for each, runs, why in on_fleet.measured(machines, wanted, repeats, _Says()):
         if why:
             _say(f"{each.runtime} is not kept: {why}")

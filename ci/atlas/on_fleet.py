@@ -4,8 +4,10 @@ on machines of one kind, whose workers install the releases."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from memprof.campaign.fleet.message import SearchRequest
 from memprof.campaign.fleet.payload import SearchTrial

@@ -14,14 +14,17 @@ projects (one sample per side, +5%) and Welch's t test at 0.05, one-sided.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -86,7 +89,7 @@ def main() -> None:
     begin_s = time.monotonic()
     for name in words.parts or SETTINGS:
         if name != "table":
-            _measure(replace(SETTINGS[name], pairs=words.pairs or SETTINGS[name].pairs), begin_s)
+            _measure(dataclasses.replace(SETTINGS[name], pairs=words.pairs or SETTINGS[name].pairs), begin_s)
     warnings.simplefilter("ignore", RuntimeWarning)  # Welch's t test of samples that do not vary
     series = [_Pairs.of(setting) for setting in SETTINGS.values() if setting.path.exists()]
     print(table(series))

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from . import toml
 from .errors import InputError, near_or_all, os_reason
@@ -31,8 +32,7 @@ _FORMS: Mapping[str, tuple[type, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class ConfigurationFile:
+class ConfigurationFile(Struct, frozen=True):
     """What the file says; nothing if there is none, and path is None then."""
 
     path: Path | None = None

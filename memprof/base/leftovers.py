@@ -19,10 +19,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from . import cache_folders, control_groups, files, processes
 from .cache import cache_folder
@@ -43,8 +43,7 @@ def new_token() -> Iterator[str]:
         yield token
 
 
-@dataclass(frozen=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """A folder, and the variables that mark a process as working for it."""
 
     folder: Path

@@ -6,8 +6,9 @@ The wire format is protobuf.dev/programming-guides/encoding. The fields' numbers
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .files import Data, Torn
 
@@ -20,8 +21,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 DEEPEST = 100
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """A field of a message: where it begins with its tag, and where its value begins and ends."""
 
     number: int

@@ -9,8 +9,10 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError, MeasurementError, UsageError
 from ..places import kernel_log
@@ -69,8 +71,7 @@ def job(process: RunningProcess, duration_ns: int, interval_ns: int, name: str |
     )
 
 
-@dataclass(frozen=True)
-class WorkLog:
+class WorkLog(Struct, frozen=True):
     """Where a process writes a line after each unit of its work, on the machine that it runs on. regexes: what a unit's line matches, by unit."""
 
     path: str

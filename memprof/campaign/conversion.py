@@ -8,8 +8,9 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ..base.leftovers import TOKEN, scratch
 from ..base.runners import runners_path

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..records.types import Run
 from ..subjects.order import Order
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(Struct, frozen=True):
     """Compares the outputs of one run after another. reference: the file of the first that others are compared with, which need not be there yet.
     written: the file that each run writes, which is removed when it was compared."""
 

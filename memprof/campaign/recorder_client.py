@@ -9,8 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ..base.errors import InputError
 from ..base.leftovers import TOKEN, end_marked
@@ -35,8 +37,7 @@ _SILENCES = 8  # beats that a recorder may miss before it takes memprof for gone
 _LIVE_S = 0.1
 
 
-@dataclass(frozen=True)
-class Listeners:
+class Listeners(Struct, frozen=True):
     """Who hears of a run while it goes on.
 
     live: the phase and what is resident in bytes, ten times a second at most. look: see `campaign.measure`. began: the recorder, as soon as it has

@@ -14,7 +14,9 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError, MeasurementError
 from ..base.leftovers import end_leftovers, new_token
@@ -37,24 +39,21 @@ _READ = 'for file; do cat "$file" 2>/dev/null; echo "$0"; done'
 _MAKE = 'mkdir "$1" && if [ -n "$3" ]; then echo "$3" > "$1/$2"; fi && if [ -n "$4" ]; then echo 0 > "$1/$4"; fi'
 
 
-@dataclass(frozen=True)
-class SharedFile:
+class SharedFile(Struct, frozen=True):
     """A file whose pages several of the processes have in common, and how much of it."""
 
     path: str
     bytes: int
 
 
-@dataclass(frozen=True)
-class PhaseSum:
+class PhaseSum(Struct, frozen=True):
     """All processes at the end of a phase: what they need together, and the charge of their group without pages of files, None without a group."""
 
     bytes: int
     charged_bytes: int | None
 
 
-@dataclass(frozen=True)
-class Together:
+class Together(Struct, frozen=True):
     """What was seen of processes at once. phases: by the phase at whose end all stood still. shared: files, the largest first; only of two or more
     processes. charged_peak_bytes: the most that their group was charged at any time, None without a group."""
 
@@ -185,8 +184,7 @@ class _Side:
                     recorder.stdin.close()
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(Struct, frozen=True):
     folder: str
     version: int
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from ..base.errors import os_reason
 
@@ -19,8 +20,7 @@ MIB = 1 << 20
 FIGURES, DEVICES, MACHINE, CHILD, TOOLS = "figures", "device memory", "machine", "measured process", "tools"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """A look at one property of the machine. found: the fact, as people read it. meaning: its consequence for the figures, empty if unknown."""
 
     topic: str

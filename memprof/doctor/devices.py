@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.units import counted
 from ..campaign import nvidia
@@ -27,8 +28,7 @@ true
 _CLOSED = ("/dev/mali", "/dev/kgsl", "/dev/rknpu", "/dev/galcore", "/dev/ion")
 
 
-@dataclass(frozen=True)
-class DeviceFacts:
+class DeviceFacts(Struct, frozen=True):
     """What a look at a machine found: its lines up to the clients, and the fdinfo of each client by its node, None where that may not be opened."""
 
     lines: tuple[str, ...]

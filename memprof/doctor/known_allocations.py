@@ -7,10 +7,10 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from ..base.errors import MeasurementError
 from ..base.leftovers import scratch
@@ -27,8 +27,7 @@ from ..subjects.orders import plan
 from .checks import MIB, MS
 
 
-@dataclass(frozen=True)
-class Transient:
+class Transient(Struct, frozen=True):
     """The errors of each source of a peak, for an allocation that was touched, held for `held_ns` and freed. Above the truth they are positive.
 
     The errors are the worst of the repeats. That of polling at 50 ms is also the worst of all moments at which a poller could have started,
@@ -73,8 +72,7 @@ def transient_bytes(root: Path) -> int:
     return 100 * MIB if min(room) > 400 * MIB else 8 * MIB
 
 
-@dataclass(frozen=True)
-class KnownAllocations:
+class KnownAllocations(Struct, frozen=True):
     """A run, and the (threads, held_ns) of the transients in its PREPARE and its EXECUTE."""
 
     transients: tuple[tuple[int, int], tuple[int, int]]
@@ -149,8 +147,7 @@ def measured_marks(run: Run) -> list[Mark]:
     return [mark for mark in run.marks if mark.phase in (PREPARE, EXECUTE)]
 
 
-@dataclass(frozen=True)
-class _Errors:
+class _Errors(Struct, frozen=True):
     """One transient, once: the error of each source in bytes."""
 
     took_ns: int

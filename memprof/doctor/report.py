@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from ..base.counter_bounds import late_by_thread
 from ..base.errors import MeasurementError, MemprofError, os_reason
@@ -41,8 +41,7 @@ from .process import address_layout, ending, path_files, ptrace
 from .tools import LOOKED_FOR, distribution, tool, tool_answers
 
 
-@dataclass(frozen=True)
-class DoctorReport:
+class DoctorReport(Struct, frozen=True):
     """All checks and figures of this machine. failure: why nothing could be measured, or None."""
 
     python: str

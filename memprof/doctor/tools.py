@@ -8,9 +8,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..places.cgroups import read_or_none
 from .checks import Finding
@@ -25,8 +26,7 @@ LOOKED_FOR: Mapping[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class ToolAnswer:
+class ToolAnswer(Struct, frozen=True):
     """A tool's path, None if it is not on PATH, and its version, None if it does not start."""
 
     path: str | None

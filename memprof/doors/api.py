@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+from msgspec.structs import replace
 
 from ..base.errors import UsageError
 from ..base.units import counted, parse_duration_ns

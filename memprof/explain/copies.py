@@ -8,10 +8,10 @@ are a copy in another order. A tensor that the model itself holds n times is one
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .hashing import Places, Words
@@ -24,8 +24,7 @@ _BLOCKS = (8, 16, 4, 32, 64)
 _KEPT = 0.92
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """One copy. layout: the order of its elements. converted: to which type, or empty. bytes: how much of it is resident."""
 
     weight: int

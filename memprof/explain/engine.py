@@ -14,8 +14,9 @@ import statistics
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ..base.errors import InputError, MeasurementError
 from ..base.units import counted, format_bytes

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import MeasurementError, UsageError
 from ..base.leftovers import scratch
@@ -51,8 +52,7 @@ _MOST_MAPPINGS = 8
 _NEARLY_ALL = 0.9  # of what is free in a heap
 
 
-@dataclass(frozen=True)
-class GrowthPart:
+class GrowthPart(Struct, frozen=True):
     """A part of the resident set at the first and at the last look, in bytes."""
 
     name: str
@@ -65,8 +65,7 @@ class GrowthPart:
         return self.after - self.before
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(Struct, frozen=True):
     """The memory that glibc's allocator keeps at the last look, resident bytes, and what keeps it.
 
     kept_bytes: freed blocks and the tops of heaps. whole_bytes: the part of it in pages with no block in use: malloc_trim gives it back. pages:
@@ -88,8 +87,7 @@ class Pinned:
         return self.whole_bytes + self.pages * PAGE
 
 
-@dataclass(frozen=True)
-class GrowthParts:
+class GrowthParts(Struct, frozen=True):
     """Two looks at a process and the difference between them, in bytes.
 
     first, last: the phases at whose ends they were taken; if inside is true, the moments between which they lie, in words. parts: the slices,

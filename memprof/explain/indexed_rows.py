@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
@@ -29,8 +29,7 @@ _LEAST_BYTES = 1 << 16  # the kernel maps so much around a page that is read
 _PERIOD = 1 << 24  # after so many integers, the same ones come again
 
 
-@dataclass(frozen=True)
-class TableUse:
+class TableUse(Struct, frozen=True):
     """A table in the model's mapped file. indexed: how many different rows an input named; resident_bytes: how much of the table is present."""
 
     table: IndexedTable

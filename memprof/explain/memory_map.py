@@ -12,9 +12,9 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, MeasurementError
@@ -38,8 +38,7 @@ class Unreadable(InputError):
     """The kernel does not let this process's memory be read."""
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(Struct, frozen=True):
     """One mapping of a process: a line of /proc/PID/smaps and the fields below it, in bytes."""
 
     start: int
@@ -117,8 +116,7 @@ def threads_stack_pointers(pid: int) -> list[int]:
     return pointers
 
 
-@dataclass(frozen=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """The present pages of a process: address, the index of the mapping, and whether a file or shared memory lies behind each; by address."""
 
     address: Addresses
@@ -194,8 +192,7 @@ class _Iovec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
 
 
-@dataclass
-class MemoryPiece:
+class MemoryPiece(Struct):
     """The bytes of one read: `data` holds several ranges, the i-th from `offsets[i]` on, read at `addresses[i]`."""
 
     data: NDArray[np.uint8]

@@ -9,11 +9,11 @@ All sizes in bytes. The file's schema has a version in its first field, "memprof
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from ..base import files
 from ..base.errors import InputError, os_reason
@@ -45,8 +45,7 @@ DEVICE = "device buffers, beside RSS"  # which are no slice of it
 SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST)
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A part of the resident set. how: how its bytes were found."""
 
     name: str
@@ -54,8 +53,7 @@ class Slice:
     how: str
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     """Copies of weights of one kind in a phase: how many tensors have such a copy, how many copies, and their resident bytes.
 
     where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: more than half of each lies
@@ -71,8 +69,7 @@ class Held:
     freed: bool = False
 
 
-@dataclass(frozen=True)
-class TensorCopies:
+class TensorCopies(Struct, frozen=True):
     """A tensor, and how many copies of it are held in each phase, by layout."""
 
     name: str
@@ -83,8 +80,7 @@ class TensorCopies:
     copies: Mapping[str, Mapping[str, int]]
 
 
-@dataclass(frozen=True)
-class PhaseLook:
+class PhaseLook(Struct, frozen=True):
     """One look: at the end of a phase, or (name PHASE/peak) inside it, near its peak.
 
     rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None if they could not be looked for;
@@ -132,8 +128,7 @@ class PhaseLook:
         return self.size(REST) / self.rss_bytes if self.rss_bytes else 0.0
 
 
-@dataclass(frozen=True)
-class PhaseFigures:
+class PhaseFigures(Struct, frozen=True):
     """A phase of the plain run: its peak, its end, its duration (ns) and the median of its iterations."""
 
     name: str
@@ -148,8 +143,7 @@ class PhaseFigures:
         return max(0, self.rss_peak_bytes - (self.rss_end_bytes or self.rss_peak_bytes))
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(Struct, frozen=True):
     """The measured effect of a proposal, medians of `repeats` interleaved runs of each: before and after, bytes and ns.
 
     iteration_spread_ns, prepared_spread_ns: the distance of the farthest run from each median. peak_raised: PEAK rose by more than the kernel's
@@ -187,8 +181,7 @@ class Verified:
         return self.prepared_ns, self.prepared_verdict
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """Advice: `settings` are knobs of this runtime, its number of threads as "threads", or another runtime of its package as "runtime".
 
     Without settings it is a change to the model or the machine, which cannot be tried here. calls: what a program writes for the settings, in the
@@ -217,8 +210,7 @@ def worth(proposal: Advice, bound_bytes: int) -> tuple[int, float]:
     return (1, at_end) if at_end < -bound_bytes else (2, change)
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that makes the memory larger than it must be. bytes: how much of it, in `phase`."""
 
     rule: str
@@ -229,8 +221,7 @@ class Finding:
     proposals: tuple[Advice, ...]
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The knowledge about one model in one runtime, or about a program.
 
     runtime: the program's name for a program. shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open

@@ -16,10 +16,11 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from . import filtering, hashing, snapshot
@@ -33,8 +34,7 @@ GONE = 3  # the exit code for a process that ended meanwhile
 Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class _Keys:
+class _Keys(Struct, frozen=True):
     keys: Words
     mask: int
     constant: int

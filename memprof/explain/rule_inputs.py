@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.units import format_bytes
 from ..programs.runtimes import Runtime
@@ -16,8 +17,7 @@ _LEAST_SHARE = 0.02
 LEAST_STEPS = 3  # between iterations, from which growth is reported
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The facts that the rules look at.
 
     knobs: those in force, defaults included. plan_bytes: the bytes that activations need at the shapes that ran, see activations; shapes: these

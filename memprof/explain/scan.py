@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from . import filtering
@@ -33,8 +33,7 @@ class Keys(Protocol):
     def table(self) -> NDArray[np.bool_]: ...
 
 
-@dataclass(frozen=True)
-class Hits:
+class Hits(Struct, frozen=True):
     """The result of a scan: addresses, and the snippet at each; the bytes read and skipped, and the time it took."""
 
     addresses: Words

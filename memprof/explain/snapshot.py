@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from . import glibc, memory_map, scan, whole_weights
 from .filtering import Filter
@@ -19,8 +19,7 @@ from .scan import Hits, Keys
 from .whole_weights import Small, Whole
 
 
-@dataclass(frozen=True)
-class ProcessSnapshot:
+class ProcessSnapshot(Struct, frozen=True):
     """The readings of a process while it stood still. hits: None if weights were not looked for. whole: the small weights in it."""
 
     phase: str

@@ -16,9 +16,9 @@ the tiny tensors whole).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..models.tensors import Files, StoredTensor
@@ -34,8 +34,7 @@ _SAMPLES, _SAMPLE = 48, 16384  # places of a tensor that are looked at for snipp
 _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 
 
-@dataclass(frozen=True)
-class TensorQuery:
+class TensorQuery(Struct, frozen=True):
     """A tensor that is looked for. instances: how often the model holds these bytes. why_not: why it is not counted, or empty."""
 
     tensor: StoredTensor
@@ -43,8 +42,7 @@ class TensorQuery:
     why_not: str = ""
 
 
-@dataclass(frozen=True)
-class SnippetGroup:
+class SnippetGroup(Struct, frozen=True):
     """Snippets of one tensor that are neighbours in one way.
 
     dim: the dimension (of `shape`, the tensor's without ones) along which they are neighbours; -1 for as stored. converted: to which type, or
@@ -64,8 +62,7 @@ class SnippetGroup:
         return int(np.prod(self.shape, dtype=np.int64)) * self.item
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(Struct, frozen=True):
     """The snippets of all tensors, ready to be looked up. of_pieces: they are pieces of a file whose tensors are not known."""
 
     weights: tuple[TensorQuery, ...]
@@ -75,7 +72,7 @@ class Index:
     key_place: NDArray[np.int32]
     mask: int
     constant: int
-    table: NDArray[np.bool_] = field(repr=False)
+    table: NDArray[np.bool_]
     of_pieces: bool = False
 
 

@@ -12,8 +12,10 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.errors import MemprofError
 from ..base.units import counted, format_bytes
@@ -159,8 +161,7 @@ def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress
     return trials.noted(replace(explanation, findings=findings), progress), trials.complete
 
 
-@dataclass
-class _Trials:
+class _Trials(Struct):
     """Runs by the name of their settings, None for the settings as they are; why others could not run; and how many runs were wanted."""
 
     runs: dict[str | None, list[Run]] = field(default_factory=dict)

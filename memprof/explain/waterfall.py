@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..base.units import format_bytes
@@ -39,8 +40,7 @@ _MOVED_LEAST = 8 << 20
 _UNSEEN_LEAST = 1 << 20
 
 
-@dataclass(frozen=True)
-class PhaseAccount:
+class PhaseAccount(Struct, frozen=True):
     """The account of a look: the phase as it is kept, the copies held in it, and how many of each tensor by layout."""
 
     phase: PhaseLook

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .hashing import Bytes, Places, Words, hashed
@@ -34,8 +35,7 @@ class Small:
     unseen_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """A small tensor that lies in memory: which, and where."""
 
     tensor: int

@@ -15,8 +15,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.errors import MeasurementError, UsageError
 from ..base.units import counted, format_bytes, format_duration
@@ -46,8 +48,7 @@ _PATIENCE, _LEAST_PATIENCE_NS = 5, 5 * 1000 * MS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True)
-class FitRequest:
+class FitRequest(Struct, frozen=True):
     """The question to answer.
 
     suite: of one model in a runtime, or of one program. max_time: how many times as long as without a limit an iteration may take, and a program
@@ -63,8 +64,7 @@ class FitRequest:
     within: int | None = None
 
 
-@dataclass(frozen=True)
-class PartLimit:
+class PartLimit(Struct, frozen=True):
     """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
     rss_peak_bytes: its RSS peak, which counts pages that others share too, 0 if it was too short to be seen. touched_bytes: the resident pages that
@@ -80,8 +80,7 @@ class PartLimit:
     worked: int = 0
 
 
-@dataclass(frozen=True)
-class LimitPoint:
+class LimitPoint(Struct, frozen=True):
     """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE or over a program, and the
     failures in words.
 
@@ -99,8 +98,7 @@ class LimitPoint:
     times_ns: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(Struct, frozen=True):
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
     records. interrupted: by Ctrl-C or SIGTERM, after the first part. within_bytes: the only limit that was tried, None if the least was searched.
     env: the variables that a program needs for the same settings.
@@ -296,7 +294,7 @@ class _Fitter:
             limit=None if limit is None else f"{part} limited to {limit} bytes",
         )
         limited = self._limiter.start(limit if part == WHOLE else None)
-        order = replace(self._order, job=job, drop=self._drop, **limited)  # type: ignore[arg-type]
+        order = replace(self._order, job=job, drop=self._drop, **limited)
         if part == WHOLE:
             return self._measured(order, None)
         before = {MODEL_LOAD: STARTUP, PREPARE: MODEL_LOAD, EXECUTE: PREPARE}[part]
@@ -460,8 +458,7 @@ class _Fitter:
         return 2 * max((mark.vms_peak_bytes or mark.height_bytes for mark in run.marks), default=1 << 30)
 
 
-@dataclass
-class _LimitSearch:
+class _LimitSearch(Struct):
     """What is known about the limits on a part, in bytes.
 
     wanted: how often the least must work. runs: all runs of each limit. worked: how often each limit worked. failed: the highest that failed, 0 for

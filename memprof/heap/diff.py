@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.errors import UndecidedError
 from ..base.units import format_bytes
@@ -27,8 +28,7 @@ _BUILD = re.compile(r"(?:\.(?:isra|constprop|part|cold|lto_priv|llvm)(?:\.\d+)*|
 _UNNAMED = re.compile(r"\{(?:lambda|unnamed)[^{}]*\}")
 
 
-@dataclass(frozen=True)
-class DiffSide:
+class DiffSide(Struct, frozen=True):
     """One of two profiles, the snapshot whose tree is compared, and the largest place that this tree may lack, in bytes."""
 
     profile: HeapProfile
@@ -46,8 +46,7 @@ class DiffSide:
         return 0 if self.shown is None or self.shown.tree is None else self.shown.tree.bytes[0]
 
 
-@dataclass(frozen=True)
-class SiteChange:
+class SiteChange(Struct, frozen=True):
     """A function, a module or a node of the tree, before and after. None: the tree has no such place."""
 
     name: str
@@ -61,8 +60,7 @@ class SiteChange:
         return (self.after_bytes or 0) - (self.before_bytes or 0)
 
 
-@dataclass(frozen=True)
-class Diff:
+class Diff(Struct, frozen=True):
     """Two profiles set against each other.
 
     tree, parent: the call paths of both, depth first, sites first, node 0 the whole; a child's parent stands before it. functions, modules: by

@@ -12,9 +12,11 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base import file_kinds
 from ..base.errors import InputError, UsageError, os_reason
@@ -34,8 +36,7 @@ _MOST_UNPACKED = 256 << 20  # of a file that is read in one piece; the disk hold
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class ReaderChoice:
+class ReaderChoice(Struct, frozen=True):
     """The options of a reader. split: a phase, and the number of equal parts of its time of which memray's and heaptrack's readers keep the stacks.
     value: which of a file's values the profile is of, see HeapProfile. install: see memray.read."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 FrameKind = Literal["site", "root", "below", "unknown"]
 By = Literal["function", "module", "line"]
@@ -16,8 +17,7 @@ def is_python(file: str | None) -> bool:
     return file is not None and file.endswith((".py", ">"))
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A place in the program.
 
     function: its name, demangled, in full (memprof.heap.names shortens it for display); `libx.so+0x1234`, or UNKNOWN, if the tool had none.

@@ -10,11 +10,11 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ..base.errors import InputError
 from ..base.runners import runners_path
@@ -31,8 +31,7 @@ _START = re.compile(r"_start|__libc_start\w*|start_thread|(?:__)?clone3?")
 _Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 
-@dataclass(frozen=True)
-class Rise:
+class Rise(Struct, frozen=True):
     """A place that holds more with each unit of work: the function that allocates, then callers; bytes per unit, and in all between the moments."""
 
     sites: tuple[str, ...]
@@ -40,8 +39,7 @@ class Rise:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Rises:
+class Rises(Struct, frozen=True):
     """The places that rise, the steepest first, and by how much all blocks rose a unit. units: how many lie between the first and the last moment."""
 
     places: tuple[Rise, ...]
@@ -84,8 +82,7 @@ def _follows(work: _Numbers, held: _Numbers) -> bool:
     return float(np.std(held)) > 0 and float(np.corrcoef(work, held)[0, 1]) >= _FOLLOWS
 
 
-@dataclass(frozen=True)
-class _Site:
+class _Site(Struct, frozen=True):
     """A frame as it is shown. python: a line of Python. library: of the standard library. starts: who started the program; its callers are of no
     interest."""
 

@@ -25,9 +25,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError
 from .alignment import Reading
@@ -213,8 +215,7 @@ def _reason(error: Exception) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class _Moment:
+class _Moment(Struct, frozen=True):
     """A snapshot to be taken: the state after so many events, held at `time`, or reached between it and `until` (ms). total: bytes."""
 
     event: int

@@ -16,11 +16,11 @@ import stat
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from ..base.errors import InputError
 from ..base.files import content

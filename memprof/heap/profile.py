@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
+
+from msgspec import Struct
 
 from .frames import By, Frame
 from .trees import CallTree
@@ -24,8 +25,7 @@ Kind = Literal["empty", "detailed", "peak"]
 _EMPTY_SHARE = 0.001
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The heap at one moment.
 
     index: the tool's number. time: in HeapProfile.time_unit. until: if the tool knows only between which two times the moment lies, the later.
@@ -49,8 +49,7 @@ class Snapshot:
         return self.heap_bytes + self.extra_bytes + self.stacks_bytes
 
 
-@dataclass(frozen=True)
-class PhaseSpan:
+class PhaseSpan(Struct, frozen=True):
     """A phase of the program, in the profile's time unit. end is None if the profile ends within it. rss_peak_bytes: None if not known."""
 
     name: str
@@ -59,8 +58,7 @@ class PhaseSpan:
     rss_peak_bytes: int | None = None
 
 
-@dataclass(frozen=True)
-class HeapProfile:
+class HeapProfile(Struct, frozen=True, dict=True):
     """All that a tool wrote of one process.
 
     tool: massif, heaptrack, memray, pprof, tcmalloc, jemalloc, Go or torch. counts: a sentence on the blocks this tool counts. partial: why the

@@ -13,9 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base import files
 from ..base.errors import InputError, MeasurementError, UsageError, os_reason
@@ -44,8 +46,7 @@ _GRACE_NS = 60 * 10**9
 _WATCHED_NS = 20_000_000  # unless the user says more: the tool's own pace makes finer polling pointless
 
 
-@dataclass(frozen=True)
-class HeapRequest:
+class HeapRequest(Struct, frozen=True):
     """A recording to be made, of either `suite` (a model in a runtime, or a program) or `order` (one run that is known in full).
 
     tool: None for the fastest installed tool that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
@@ -62,8 +63,7 @@ class HeapRequest:
     threshold: float | None = None
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A recording. files: the tool's, that of the measured process first. partial: why they do not reach the program's end, or None."""
 
     tool: Tool

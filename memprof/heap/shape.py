@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .frames import UNKNOWN, By, Frame
 from .profile import HeapProfile
@@ -18,8 +19,7 @@ ROOT, BELOW = -1, -2
 MOST_NODES = 300_000  # of a turned tree, which can have as many as its stacks have frames together
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """Nodes in depth-first order, larger children first, gathered ones last; node 0 is the whole.
 
     group: the place of the node's name in `names`; ROOT, or BELOW for places too small for the tool or for this view. bytes: with those of

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from ..base.errors import InputError
 from ..base.files import Data
@@ -156,8 +157,7 @@ def _frame(items: dict[Any, Any]) -> Frame:
     return Frame(name if known else UNKNOWN, source, number, module, None, "site" if known else "unknown")
 
 
-@dataclass
-class _Segment:
+class _Segment(Struct):
     """address: of its first byte. size: reserved. kind: large or small. blocks: in the order of their addresses."""
 
     address: int
@@ -180,8 +180,7 @@ class _Segment:
         return f"segment {self.address:#x}: {self.kind}{stream}, {format_bytes(self.size)}, {share} held"
 
 
-@dataclass
-class _DeviceMemory:
+class _DeviceMemory(Struct):
     segments: list[_Segment] = field(default_factory=list)
     events: Sequence[int] = ()
 

@@ -11,8 +11,9 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ..base.errors import MemprofError
 from ..base.files import Data, mapped

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.errors import UsageError
 
@@ -18,8 +19,7 @@ def check_extents(name: str, shape: Iterable[int], most: int = MOST_EXTENT) -> N
         raise UsageError(f"a size of {name} is above {most}, the most that a dimension can have")
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A tensor whose content lies from begin to end of a file. dtype: a numpy name, or bfloat16. shape: () for a scalar."""
 
     name: str

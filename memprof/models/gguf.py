@@ -12,8 +12,9 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, near_or_all, os_reason
 from ..base.files import Torn, mapped
@@ -82,8 +83,7 @@ _OTHERWISE = (
 Value = int | float | str | tuple[int | float, ...]
 
 
-@dataclass(frozen=True)
-class GgufTensor:
+class GgufTensor(Struct, frozen=True):
     """A tensor: `bytes` at `offset` of the file. dtype: a numpy name or bfloat16; None for blocks of quantized values."""
 
     name: str
@@ -93,8 +93,7 @@ class GgufTensor:
     offset: int
 
 
-@dataclass(frozen=True)
-class Gguf:
+class Gguf(Struct, frozen=True):
     """A file's keys with their values, arrays of texts and long ones left out, and its tensors."""
 
     keys: Mapping[str, Value]
@@ -235,8 +234,7 @@ def parts(path: Path) -> list[Path]:
 # -- the KV cache
 
 
-@dataclass(frozen=True)
-class KvCache:
+class KvCache(Struct, frozen=True):
     """The cache of a transformer: of every token the keys and values of each layer. kv_heads: of each layer. key_width, value_width: of a head."""
 
     kv_heads: tuple[int, ...]

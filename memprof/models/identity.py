@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base import file_kinds, protobuf
 from ..base.errors import InputError, UsageError, os_reason
@@ -163,8 +164,7 @@ def _sizes(tensors: Iterable[Stored]) -> Iterator[int]:
     return (tensor.end - tensor.begin for tensor in tensors)
 
 
-@dataclass(frozen=True)
-class _OnnxTensor:
+class _OnnxTensor(Struct, frozen=True):
     """How many bytes of data a tensor has, and the external file that holds them, empty where they lie in the model's own file."""
 
     bytes: int

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.files import Torn
 
@@ -15,8 +17,7 @@ _MOST_STEPS = 1 << 23  # origins that are carried along: a small file can name a
 _MOST_ROWS = 1 << 31  # more than any table has, and little enough for the arithmetic of who makes the inputs
 
 
-@dataclass(frozen=True)
-class IndexedTable:
+class IndexedTable(Struct, frozen=True):
     """A table, and an input whose values are numbers of its rows. tensor: the name of the stored weight."""
 
     input: str
@@ -24,8 +25,7 @@ class IndexedTable:
     rows: int
 
 
-@dataclass(frozen=True)
-class Indexing:
+class Indexing(Struct, frozen=True):
     """The tables that inputs index. unlimited: the inputs that index something of unknown size as well, or by values computed from them."""
 
     tables: tuple[IndexedTable, ...] = ()
@@ -47,8 +47,7 @@ class Indexing:
         return {name: min(counts) for name, counts in rows.items()}
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An operator: its name in ONNX, and the names of its operands and results. axis, batch: of a Gather and its like; None for an axis not known."""
 
     kind: str

@@ -10,10 +10,11 @@ import mmap
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..base import protobuf
 from ..base.errors import InputError
@@ -29,8 +30,7 @@ _MOST_XML = 64 << 20
 _MOST_WORDS = 4  # in a hint
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(Struct, frozen=True):
     """An input: its name and its shape, a dimension None where the file leaves it open. dimensions: their names, empty where they have none.
     dtype: its type in numpy's spelling if it is a type of numbers that is read, else empty."""
 

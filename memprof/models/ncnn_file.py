@@ -11,7 +11,8 @@ import math
 import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.files import Torn
 from . import Stored
@@ -58,8 +59,7 @@ _WITHOUT_WEIGHTS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """A line of the .param file. parameters: by number; lists are left out."""
 
     kind: str

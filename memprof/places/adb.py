@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError, there_are
 
@@ -25,8 +26,7 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True)
-class Adb:
+class Adb(Struct, frozen=True):
     """A device by its serial number."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 _ROOT = Path("/")
 
@@ -58,8 +59,7 @@ def _within(mount: Path, top: str, path: str) -> Path:
     return mount if inside.split("/", 1)[0] in ("..", ".") else mount / inside
 
 
-@dataclass(frozen=True)
-class GroupFiles:
+class GroupFiles(Struct, frozen=True):
     """The files of a memory control group: its limit, with the word for none, and what its pages are now and were at most, in bytes.
 
     cached: the row of memory.stat with pages of files, shared memory among them. swap: the file that keeps its pages out of swap by a 0.
@@ -80,8 +80,7 @@ GROUP_FILES = {
 }
 
 
-@dataclass(frozen=True)
-class MemoryGroup:
+class MemoryGroup(Struct, frozen=True):
     """The cgroup with a memory controller that this process is in. limit_bytes: the least limit of this group and of those above it."""
 
     version: int

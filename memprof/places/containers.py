@@ -22,8 +22,9 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, near_or_all, os_reason
 from ..base.processes import started
@@ -41,8 +42,7 @@ _COMMANDS = (
 _MAKERS = ("var/lib", "home/*/.local/share", "root/.local/share")
 
 
-@dataclass(frozen=True)
-class LookedAtGroup:
+class LookedAtGroup(Struct, frozen=True):
     """A control group that is looked at: what the user calls it, its folder, then those of the groups above it as far as they are seen, and its
     processes, the oldest first."""
 

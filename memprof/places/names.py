@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..base import configuration_file
 from ..base.errors import InputError, near, near_or_all
@@ -15,8 +16,7 @@ ON_A_FLEET = "only `memprof run`, `scale`, `tune` and `bisect` measure on a flee
 _KEYS = ("on", "remote_dir", "python")
 
 
-@dataclass(frozen=True)
-class NamedPlace:
+class NamedPlace(Struct, frozen=True):
     """A place in the words of --on, --remote-dir and --python, the last two None for the usual."""
 
     on: str

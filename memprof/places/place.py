@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
 import psutil
+from msgspec import Struct
 
 from ..base import processes
 from ..base.errors import InputError, UsageError, os_reason
@@ -31,8 +31,7 @@ TEMPERATURES = "/sys/class/thermal/thermal_zone*/temp"
 FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
 
 
-@dataclass(frozen=True)
-class RunningProcess:
+class RunningProcess(Struct, frozen=True):
     """A process that runs: its name, its words, and its program if that may be read.
 
     started: when it started, in clock ticks since the machine did, which distinguishes it from a later process of the same number; None if unknown.
@@ -45,8 +44,7 @@ class RunningProcess:
     program: ModelFile | None
 
 
-@dataclass(frozen=True)
-class MachineState:
+class MachineState(Struct, frozen=True):
     """The hottest sensor in degrees Celsius, and the clock of the fastest CPU; None if the kernel does not tell."""
 
     celsius: float | None

@@ -7,9 +7,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
@@ -26,8 +27,7 @@ df -Pk "${1%/*}" | tail -n 1
 HASH = 'if command -v sha256sum > /dev/null; then sha256sum < "$1"; else echo none; fi'
 
 
-@dataclass(frozen=True)
-class Sending:
+class Sending(Struct, frozen=True):
     """A file on its way: sent of total bytes after this time, over once the last were sent."""
 
     name: str

@@ -7,8 +7,9 @@ passwords and unknown hosts.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import UsageError
 
@@ -49,8 +50,7 @@ _REASONS = (
 )
 
 
-@dataclass(frozen=True)
-class Ssh:
+class Ssh(Struct, frozen=True):
     """An ssh log-in. socket: the path of the connection's socket, which must be short. jump: the host through which it goes, None for no such."""
 
     name: str

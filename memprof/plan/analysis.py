@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from ..base import files
 from ..base.errors import InputError, UsageError, near, os_reason
@@ -27,8 +28,7 @@ MODEL, BEST, ONNXRUNTIME, PRIORITY = "model", "best", "onnxruntime", "onnxruntim
 SORTED = "sorted"
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """A question about a graph. optimizer, gradients: of a training step alone; None is "sgd" and "at-once". time_limit_s: for each search."""
 
     mode: Mode = "inference"
@@ -38,8 +38,7 @@ class Question:
     time_limit_s: float = 10.0
 
 
-@dataclass(frozen=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """A tensor that is in memory in a step. use: `input` or `output` of the step's operator, or `kept` for a later one."""
 
     name: str
@@ -47,8 +46,7 @@ class Alive:
     use: Literal["input", "output", "kept"]
 
 
-@dataclass(frozen=True)
-class StepRow:
+class StepRow(Struct, frozen=True):
     """A step of an order, with names."""
 
     operator: str
@@ -61,8 +59,7 @@ class StepRow:
     peak_bytes: int
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A tensor in an arena: there from step `lower` to before step `upper` (from 0), at that offset. Tensors that share memory in place count
     as one."""
 
@@ -73,8 +70,7 @@ class Placed:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Arena:
+class Arena(Struct, frozen=True):
     """One block of memory that holds all activations at fixed offsets.
 
     greedy_bytes: by TFLite's rule. packed_bytes: by the exact packer, None where it did not run. lower_bound_bytes: no arena is below it.
@@ -88,8 +84,7 @@ class Arena:
     placed: tuple[Placed, ...]
 
 
-@dataclass(frozen=True)
-class Ordered:
+class Ordered(Struct, frozen=True):
     """An order and its cost. step: that of the peak, counted from 1; alive: the tensors in memory there, the largest first."""
 
     name: str
@@ -102,8 +97,7 @@ class Ordered:
     arena: Arena | None
 
 
-@dataclass(frozen=True)
-class TrainingParts:
+class TrainingParts(Struct, frozen=True):
     """A training step's parts.
 
     trainable, state and gradient bytes: of all weights that are trained; kept activations: all that the backward pass reads. Weights and states
@@ -121,8 +115,7 @@ class TrainingParts:
     kept_activation_bytes_at_peak: int
 
 
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """A graph, its chosen order and its best order.
 
     moved: why the model's order is not the file's. source: the origin of an executed order. best: None where no time was given to look for
@@ -150,16 +143,14 @@ class Analysis:
     unsized: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class AskedOrder:
+class AskedOrder(Struct, frozen=True):
     """An order of the request. source: its origin, as a sentence, empty where its name says it."""
 
     order: tuple[int, ...]
     source: str = ""
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A graph, its problem, and its training step if the request names one."""
 
     graph: Graph

@@ -13,8 +13,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError, MeasurementError, os_reason
 from ..models import companion_files
@@ -59,8 +61,7 @@ except Exception as error:
 """
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """An order that was run, as numbers of the graph's operators, and the time of each by its number. source: the run, as a sentence."""
 
     order: tuple[int, ...]
@@ -135,8 +136,7 @@ def profiled(graph: Graph, profile: Path) -> Executed:
     return _executed(graph, [run for event in events if (run := _node_run(event)) is not None])
 
 
-@dataclass(frozen=True)
-class _NodeRun:
+class _NodeRun(Struct, frozen=True):
     """An event of a node's kernel: the node, the begin and the duration."""
 
     index: int

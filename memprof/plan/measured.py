@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, MemprofError, os_reason
 from ..models.identity import identify
@@ -18,8 +19,7 @@ _MOST = 12
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """The plan of a model at the shapes of some runs. analysis: None where there is none; `why` then gives the reason.
 
     sha256: of the model. shapes: of inputs, by name, in order; empty where the model's own shapes ran.

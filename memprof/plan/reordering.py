@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError
 from .analysis import BEST, MODEL, AskedOrder, Planned, Question, asked_order
@@ -14,8 +15,7 @@ from .orders.order import best_order
 from .orders.problem import peak
 
 
-@dataclass(frozen=True)
-class Reordered:
+class Reordered(Struct, frozen=True):
     """The files written: the model, and the external data that was copied to its side.
 
     moved: how many operators stand elsewhere than in the model's file. before_bytes and after_bytes: the peaks of tensors in the model's order

@@ -8,7 +8,8 @@ channel, first come first served, while operators run. Those of an operator begi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .graphs.graph import Graph
 from .graphs.reduced import Mapped
@@ -18,8 +19,7 @@ from .orders.problem import peak
 _UNNOTICED = 0.01
 
 
-@dataclass(frozen=True)
-class Residency:
+class Residency(Struct, frozen=True):
     """The memory that is resident while a model runs.
 
     min, mean and max in bytes; the mean is weighted by the operators' times, as shares of the whole. before_bytes: moved in

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError
 from ..base.units import counted
@@ -19,8 +20,7 @@ from .residency import Residency, residency
 from .training import STATES
 
 
-@dataclass(frozen=True)
-class ModelRuns:
+class ModelRuns(Struct, frozen=True):
     """The runs of a model among those in some files, and remarks on the files."""
 
     runs: tuple[Run, ...]

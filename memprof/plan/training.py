@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from ..base.errors import InputError
 from .graphs.graph import FLOATING, Graph, Operator, Unknown, words
 from .graphs.reduced import Mapped, problem
@@ -49,8 +51,7 @@ _CHOICES = words(
 )
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(Struct, frozen=True):
     """A training step as a problem, with the bytes that are there in any order.
 
     kept: tensors of the forward pass that a backward step reads. weight_gradients: tensors that are gradients of weights, before they are

@@ -13,10 +13,12 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import dropwhile, groupby
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.files import sha256_of
@@ -44,8 +46,7 @@ _KEYWORD = re.compile(r"[!{]|case|do|done|elif|else|esac|eval|exec|fi|for|functi
 RUNTIME = Runtime(name=COMMAND, version="")
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """A program, its words and its surroundings, with WORDS still to be filled in. cwd: None for memprof's own working folder.
 
     surroundings: variables by which it finds what is in an environment of memprof's, None for those that it must not have. Where that lies is no

@@ -9,17 +9,16 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from ..base import cache_folders
 from ..base.cache import cache_folder
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """A whole environment. runtime: the name of what it is for: a runtime, a package, or `npm:` and a package. python: the version of its
     interpreter. packages: their versions by name. bytes: what it takes on the disk.
 

@@ -13,12 +13,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.errors import InputError, UsageError, near, near_or_all, os_reason
 from ..base.runners import runners_path
@@ -45,8 +46,7 @@ _APART = ("torch", "executorch", "genai")
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
-@dataclass(frozen=True)
-class Knob:
+class Knob(Struct, frozen=True):
     """One setting of a runtime: its values, and when it acts (build, env or load). env says which variables carry it.
 
     tries: if the values are a type, those that a search tries. needs: the value that another knob must have, by its name, where this one does
@@ -122,8 +122,7 @@ class Knob:
         return words[self.values] if isinstance(self.values, str) else "|".join(self.values)
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """A runtime as one interpreter has it; version is None if it is not installed.
 
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from .events import number
 
 _NO_LIMIT = 1 << 60  # version 1 writes "none" as the largest whole number of pages
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The peak of a group since it was made, and its limit, in bytes, None for none."""
 
     peak: int | None

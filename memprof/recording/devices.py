@@ -9,8 +9,9 @@ pages of a memfd, and nothing tells of which: such buffers count as far as they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..records.types import PAGE_TABLES
 from .events import decoded, number
@@ -22,8 +23,7 @@ _WHOLE_NS = 100_000_000  # as often as the recorder reads all of a process
 _KINDS = 64  # that are kept apart, the first ones
 
 
-@dataclass(frozen=True)
-class DeviceBuffer:
+class DeviceBuffer(Struct, frozen=True):
     """A buffer as a process has it, in bytes. kind: with the name of its exporter; resident: what the process's resident set counts of it."""
 
     kind: str
@@ -32,8 +32,7 @@ class DeviceBuffer:
     resident: int
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(Struct, frozen=True):
     """A client's memory in a region, in bytes. shared: what another client or buffer may have too; None if the driver does not tell."""
 
     name: str
@@ -41,8 +40,7 @@ class Region:
     shared: int | None
 
 
-@dataclass
-class ProcessDevices:
+class ProcessDevices(Struct):
     """The newest readings of a process. clients: by driver, device and id. hidden: its descriptors may not be read; silent: drivers of DRM that tell
     of no memory; uses_nvidia: it has a file of NVIDIA's, whose memory NVML alone tells. nvidia, page_tables, huge, huge_shared: in bytes."""
 

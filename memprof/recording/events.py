@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 VERSION = 1
 
@@ -30,8 +31,7 @@ def number(field: bytes) -> int | None:
     return None if field == b"-" else int(field)
 
 
-@dataclass(frozen=True)
-class StatFields:
+class StatFields(Struct, frozen=True):
     """Fields of a process's stat. stack: where its stack begins, which stays after a fork and changes at an exec; 0 if it may not be seen."""
 
     state: str
@@ -71,8 +71,7 @@ def status_at(fields: Sequence[bytes], at: int) -> tuple[dict[str, int], int]:
     return sizes, end + 1
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(Struct, frozen=True):
     """A process's memory by smaps_rollup, in bytes, all as of one moment.
 
     anon: its anonymous memory. pss: its share of its resident memory. file_overlap: the part of rss - pss that is file-backed and shared memory.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from .marks import MarkFold
 from .phases import Phases, read_record
 from .state import FoldState
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What wait4 tells of a process: its faults and CPU time, with those of processes that it waited for, and its ru_maxrss in bytes."""
 
     minor_faults: int
@@ -19,8 +18,7 @@ class Usage:
     largest: int
 
 
-@dataclass
-class Life:
+class Life(Struct):
     """usage: of the program, once it has ended. outlived: whether a process that it had started was there after it."""
 
     usage: Usage | None = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from ..records.types import MODEL_LOAD, REQUEST, WARMUP
 from .events import Shares, StatFields
@@ -20,8 +21,7 @@ from .work import UNITS, WorkCurve
 _LINE = 4096  # a longer line of output is matched in pieces
 
 
-@dataclass(frozen=True)
-class StatusLook:
+class StatusLook(Struct, frozen=True):
     """A closer look at a process. status: sizes in bytes by name. reset: its high-water mark begins again here."""
 
     t_ns: int
@@ -43,8 +43,7 @@ class StatusLook:
         return sizes
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(Struct, frozen=True):
     """memprof's own word on the program that it asks for work, in a look's TEXT: a phase has ended, so many units are done since it began, it failed,
     or all is done. remark: a warning."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..base import elf_machines
 from ..records.types import Status
@@ -20,8 +21,7 @@ Outcome = dict[str, Any]  # memprof.records.types.Outcome
 _NO_START: Status = "start"
 
 
-@dataclass(frozen=True)
-class LaunchFailure:
+class LaunchFailure(Struct, frozen=True):
     """Why nothing was started. step: as in the recording; head: of a program that the kernel does not start."""
 
     step: str
@@ -52,8 +52,7 @@ class LaunchFailure:
         return f"{message} (a program for {elf_machines.name(machine)}; this machine is {state.header.machine.arch})"
 
 
-@dataclass
-class ProgramEnd:
+class ProgramEnd(Struct):
     """status: the wait status of the program, None if it was not waited for. timed_out: whether its time was over. stopped: whether memprof
     ended it, as all was done. out_of_memory: whether the kernel killed it for lack of memory."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..records.types import OUTSIDE
 from .fields import count
@@ -11,8 +12,7 @@ from .phases import Phases, Record, read_record
 from .state import FoldState
 
 
-@dataclass
-class Gap:
+class Gap(Struct):
     """Time between two phases; before is None where none follows. peak, high: the bounds of its peak in bytes; exact: whether that is known."""
 
     begin_ns: int

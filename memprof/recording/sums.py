@@ -16,7 +16,9 @@ while it was read. From there the same bounds hold backward in time: samples wai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .process import ProcessState
 from .timeline import TimelineBuilder
@@ -28,8 +30,7 @@ _PENDING = 2000  # samples that wait for a reading of shares; beyond them the ol
 Interval = tuple[int, int]
 
 
-@dataclass(slots=True)
-class SumSample:
+class SumSample(Struct):
     """A sample, and the bounds of the overlap then: certain, possible of anonymous and of file-backed pages.
 
     gained, lost, copied: the counts of the sum at that time. known: the copies up to which `low` is right. missed: how much more a process had

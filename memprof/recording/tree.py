@@ -9,8 +9,9 @@ has gone, there was at least one unknown child. So `unseen` is the least number 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from .devices import DeviceHistory
 from .events import Shares, StatFields
@@ -28,8 +29,7 @@ _LEAST = 256 << 10  # a round of shares counts if less than this has moved meanw
 Statm = tuple[int, int, int]  # (rss, file-backed, vms) in bytes
 
 
-@dataclass
-class Round:
+class Round(Struct):
     """Shares of all processes, read one after another. moved: what the sum had moved by at its begin."""
 
     moved: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.errors import UsageError, near_or_all
 from ..base.units import format_bytes, format_duration, format_number
@@ -18,8 +19,7 @@ BYTES, NS, COUNT = "bytes", "ns", "count"
 CHARGED_PEAK = "charged_peak_bytes"
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A number: its column name, its title for people, its unit (bytes, ns or count).
 
     of: its value in a phase, None if it could not be had. baseline: the field of the STARTUP mark that is subtracted to show it above the

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class GrowthLine:
+
+class GrowthLine(Struct, frozen=True):
     """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks. library_file, library_number: where a library
     that the line called allocated most of them, by the path inside the library's folder; None if the line did."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from .types import Cache, Job, Machine
 
 
-@dataclass(frozen=True)
-class CommandStart:
+class CommandStart(Struct, frozen=True):
     """A user's program, which owes memprof nothing: its phases come from marks, else from lines that it prints; else it has one phase, RUN.
 
     regexes: (phase, pattern); a line of output that matches ends that phase, which began where the one before ended, or with the program. alone: the
@@ -23,16 +23,14 @@ class CommandStart:
     log: str | None = None
 
 
-@dataclass(frozen=True)
-class GroupOrder:
+class GroupOrder(Struct, frozen=True):
     """A control group to make, join and remove. settings: (file, text), in this order."""
 
     path: str
     settings: Sequence[tuple[str, str]] = ()
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True):
     """How the child is started: the file and its words, its environment (None removes a variable), folder and standard input.
 
     stdin: text for the child to read; input: the descriptor that it reads from instead. grace_ns: how long it may take to end, 0 for no limit.
@@ -63,8 +61,7 @@ class Start:
         return self.command is not None or self.attach is not None
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """How long the child may be held in nanoseconds, and where it is held inside a phase, by phase: the RSS in bytes, and how much of the
     phase's first unit of work, which needs a command. With units it does not stand still at the ends of phases. A child with memprof's marks stops
     itself there; ends: its output tells them, and it is stopped from outside soon after the first end of each phase."""
@@ -80,8 +77,7 @@ class Hold:
         return bool(self.units) or self.ends
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     """One measurement. intervals: polling periods in nanoseconds by phase, "" for all others. files: whose page cache is treated as `cache` says;
     cache_drop: drop it first. silence_ns: the recorder ends the child if no line came for so long, 0 for never.
     report_ns: the time between two reports of the Run so far, 0 for none."""
@@ -103,8 +99,7 @@ class Message:
         return self.start.attach is not None or self.start.env.get("MEMPROF_WORK") == "1"
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(Struct, frozen=True):
     """The input of the fold: the measurement, the machine as it was known before, and when memprof asked for it, in ns since 1970."""
 
     message: Message

@@ -14,12 +14,13 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ..base.errors import InputError, os_reason
 from ..base.files import opened
@@ -30,8 +31,7 @@ _decoder = msgspec.json.Decoder(Run)
 _encoder = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True)
-class FileRuns:
+class FileRuns(Struct, frozen=True):
     """Runs of one or several files, and warnings about the files."""
 
     runs: tuple[Run, ...]
@@ -266,7 +266,7 @@ _TIMES = ("begin_ns", "end_ns")
 def _odd(run: Run) -> str | None:
     """The name of the first figure of a run that cannot have been measured, None if all can."""
     for record in (run.job, run.job.model, run.machine, run.timeline, *run.marks):
-        for name, value in vars(record).items():
+        for name, value in asdict(record).items():
             if isinstance(value, int) and not 0 <= value < (_MOST << 10 if name in _TIMES else _MOST):
                 return name
     for mark in run.marks:
@@ -417,8 +417,7 @@ _NO_COLUMN = base64.b64encode(zlib.compress(b"")).decode()
 NOTHING_SEEN = Timeline(_NO_COLUMN, _NO_COLUMN, _NO_COLUMN, _NO_COLUMN, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class TimelineColumns:
+class TimelineColumns(Struct, frozen=True):
     """A timeline's columns, unpacked: t_ns on CLOCK_MONOTONIC, the others in bytes; all of one length."""
 
     t_ns: Sequence[int]

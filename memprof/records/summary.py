@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError
 from ..base.units import counted, format_bytes
@@ -67,8 +69,7 @@ class KeyFields:
         return self.place.label
 
 
-@dataclass(frozen=True)
-class Key(KeyFields):
+class Key(KeyFields, Struct, frozen=True):
     """Two Runs with the same key are repeats of one another. machine: its name, or that of the kind whose machines are interchangeable."""
 
     model: str
@@ -79,8 +80,7 @@ class Key(KeyFields):
     side: JobSide | None = None
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
 
     values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.

@@ -7,8 +7,9 @@ alone and so does not import this module; memprof.records.store decodes strictly
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from ..base.terminal_text import shortened
 from ..base.units import counted, format_bytes
@@ -45,8 +46,7 @@ JobSide = Literal["base", "head", "base, measured again", "head, measured again"
 Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
 
 
-@dataclass(frozen=True)
-class ModelFile:
+class ModelFile(Struct, frozen=True):
     """A file of a model: its path, its size and the hash of its content."""
 
     path: str
@@ -54,8 +54,7 @@ class ModelFile:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Struct, frozen=True):
     """A model as a runtime takes it: a set of files that belong together."""
 
     name: str
@@ -66,8 +65,7 @@ class Model:
     weight_bytes: int | None = None  # the size of its weights, if they can be told apart
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Struct, frozen=True):
     """Work that is repeated while memory after each unit is followed (`memprof grow`)."""
 
     iterations: int  # at most so many
@@ -81,8 +79,7 @@ class Use:
     feeder: tuple[str, ...] = ()  # the words of a program that prints the inputs of iterations
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """The knowledge before a measurement."""
 
     model: Model
@@ -165,8 +162,7 @@ def label(model: str, variant: str, version: str | None, side: JobSide | None) -
     return shown if variant == model else f"{model}, {shown}"
 
 
-@dataclass(frozen=True)
-class DeviceKind:
+class DeviceKind(Struct, frozen=True):
     """Memory of a kind that no resident set counts: `dma-buf EXPORTER`, `drm REGION`, `nvidia, approximate`, `memfd`, `hugetlb` or `page tables`."""
 
     kind: str
@@ -175,8 +171,7 @@ class DeviceKind:
     resident_end_bytes: int | None = None  # what resident sets count of such memory, beside end_bytes
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between."""
 
     phase: str
@@ -262,8 +257,7 @@ class Mark:
         return self.rss_peak_bytes or 0
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """Memory over time, by polling. The columns are packed; memprof.records.store.unpack gives them as arrays.
 
     Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers, memory in bytes. Each
@@ -271,10 +265,10 @@ class Timeline:
     several processes ran, they are of the certain part of their sum.
     """
 
-    t_ns: str = field(repr=False)  # on CLOCK_MONOTONIC
-    rss: str = field(repr=False)
-    file: str = field(repr=False)  # file-backed and shared
-    vms: str = field(repr=False)
+    t_ns: str  # on CLOCK_MONOTONIC
+    rss: str
+    file: str  # file-backed and shared
+    vms: str
     samples: int
     rss_min_bytes: int
     rss_mean_bytes: int
@@ -282,28 +276,26 @@ class Timeline:
     rss_max_high_bytes: int | None = None  # the most that the sum of several processes can have been
     # Two columns of other rows, for swapped-out pages, which are read every 10 ms at most: from the first reading on that found any, None
     # if none did.
-    swap_t_ns: str | None = field(default=None, repr=False)
-    swap: str | None = field(default=None, repr=False)
+    swap_t_ns: str | None = None
+    swap: str | None = None
     # The same for memory of devices; None if there was none.
-    device_t_ns: str | None = field(default=None, repr=False)
-    device: str | None = field(default=None, repr=False)
+    device_t_ns: str | None = None
+    device: str | None = None
 
 
-@dataclass(frozen=True)
-class Anchors:
+class Anchors(Struct, frozen=True):
     """Exact looks at a process between two units of work, packed as the columns of a Timeline; memory in bytes."""
 
-    iteration: str = field(repr=False)  # after how many
-    seen: str = field(repr=False)  # the resident set by the counters that the rows of Work are read from
-    rss: str = field(repr=False)  # the same moment by smaps_rollup, which is exact on every kernel
-    swap: str = field(repr=False)  # swapped out
+    iteration: str  # after how many
+    seen: str  # the resident set by the counters that the rows of Work are read from
+    rss: str  # the same moment by smaps_rollup, which is exact on every kernel
+    swap: str  # swapped out
     rows: int
-    heap_used: str | None = field(default=None, repr=False)  # what the program holds of the C library's allocator, None if it does not tell
-    heap_free: str | None = field(default=None, repr=False)  # what it freed and the allocator kept
+    heap_used: str | None = None  # what the program holds of the C library's allocator, None if it does not tell
+    heap_free: str | None = None  # what it freed and the allocator kept
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """Memory right after units of a phase's work, packed as the columns of a Timeline; memprof.records.work.unpack gives them as arrays.
 
     Memory is in bytes. The first row is from before the first unit. Long phases have rows at a rate that is halved again and again.
@@ -311,17 +303,16 @@ class Work:
 
     phase: str
     units: tuple[str, ...]  # the names, such as iteration, shape (distinct shapes so far) and token
-    t_ns: str = field(repr=False)  # on CLOCK_MONOTONIC
-    rss: str = field(repr=False)
-    file: str = field(repr=False)  # file-backed and shared
-    swap: str = field(repr=False)  # as it was read last, every 10 ms at most
-    counts: tuple[str, ...] = field(repr=False)  # how many of each unit were done by then, in the order of units
+    t_ns: str  # on CLOCK_MONOTONIC
+    rss: str
+    file: str  # file-backed and shared
+    swap: str  # as it was read last, every 10 ms at most
+    counts: tuple[str, ...]  # how many of each unit were done by then, in the order of units
     rows: int
     anchors: Anchors | None = None
 
 
-@dataclass(frozen=True)
-class Polling:
+class Polling(Struct, frozen=True):
     """How often it was polled, and the period really achieved over the newest 4,096 polls of phases with the job's default period."""
 
     polls: int
@@ -329,8 +320,7 @@ class Polling:
     p99_ns: int
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The machine of a run."""
 
     name: str
@@ -353,8 +343,7 @@ class Machine:
         return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
 
 
-@dataclass(frozen=True)
-class About:
+class About(Struct, frozen=True):
     """The child's report of itself: versions, and notes for the reader of its figures. packages: versions of the packages it had imported."""
 
     runtime_version: str
@@ -363,8 +352,7 @@ class About:
     packages: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(Struct, frozen=True):
     """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns."""
 
     name: str
@@ -374,8 +362,7 @@ class Value:
     note: str | None = None  # which kind of number it was, if none that is finite
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process of a command's tree, as far as polling saw it."""
 
     pid: int
@@ -389,8 +376,7 @@ class Process:
     samples: int = 0
 
 
-@dataclass(frozen=True)
-class Charged:
+class Charged(Struct, frozen=True):
     """The charges of a control group: its peak, which holds only pages that the run itself brought in, the peak of memory and swap together, and how
     many of its processes were killed for lack of memory. None for a figure that this kernel's version lacks.
 
@@ -409,8 +395,7 @@ class Charged:
     kernel_log: tuple[str, ...] | None = None  # the kernel's lines on these kills, the newest last; None if its log was not read
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(Struct, frozen=True):
     """The machine right before a run and right after it, as far as its kernel tells: its hottest sensor, and the clock of its fastest CPU."""
 
     temperature_begin_celsius: float | None = None
@@ -419,8 +404,7 @@ class Conditions:
     frequency_end_hz: int | None = None
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """The attempt of a fleet at a comparison, to which a run belongs."""
 
     comparison: str  # a hash of the whole request
@@ -431,8 +415,7 @@ class Attempt:
     kind: str | None = None  # the machines of this kind are interchangeable, None if a machine stands for itself
 
 
-@dataclass(frozen=True)
-class ArenaRequests:
+class ArenaRequests(Struct, frozen=True):
     """What a model asked of ONNX Runtime's arena at a place, in bytes: the size of each request, and of each array that the model was given."""
 
     at: Mapping[str, int]
@@ -440,22 +423,20 @@ class ArenaRequests:
     inputs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class RequestTrace:
+class RequestTrace(Struct, frozen=True):
     """A model's requests to ONNX Runtime's arena, from runs apart from the measurements: from them the arena is simulated anywhere."""
 
     # Those of two runs of a session in order: n allocates number n, and ~n releases it.
-    first: tuple[int, ...] = field(repr=False)
-    second: tuple[int, ...] = field(repr=False)
-    sites: tuple[int, ...] = field(repr=False)  # of each number, the same number for the same place in the runtime's code
-    places: tuple[ArenaRequests, ...] = field(repr=False)  # where it was recorded, with the sizes there
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    sites: tuple[int, ...]  # of each number, the same number for the same place in the runtime's code
+    places: tuple[ArenaRequests, ...]  # where it was recorded, with the sizes there
     # The sizes of the free chunks that PREPARE leaves in the heap, None if the heap was not seen.
-    heap_free_bytes: tuple[int, ...] | None = field(default=None, repr=False)
+    heap_free_bytes: tuple[int, ...] | None = None
     mapped_from_bytes: int | None = None  # the size from which on a request to the heap is mapped
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Struct, frozen=True):
     """A term of an amount: numerator / denominator bytes for each unit of a product of dimensions, each with its power."""
 
     powers: Mapping[str, int]
@@ -466,17 +447,15 @@ class Product:
 Buffers = tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True)
-class Arenas:
+class Arenas(Struct, frozen=True):
     """A TFLite model's buffers as its interpreter and XNNPACK share them, from its graph: from them both arenas are planned anywhere."""
 
-    amounts: tuple[tuple[Product, ...], ...] = field(repr=False)  # sizes in bytes, each a sum of products
-    between: Buffers = field(repr=False)  # of the interpreter's arena: first step, step after the last, number of the amount
-    workspaces: tuple[Buffers, ...] = field(repr=False)  # of XNNPACK's workspace, as each part of the graph needs it
+    amounts: tuple[tuple[Product, ...], ...]  # sizes in bytes, each a sum of products
+    between: Buffers  # of the interpreter's arena: first step, step after the last, number of the amount
+    workspaces: tuple[Buffers, ...]  # of XNNPACK's workspace, as each part of the graph needs it
 
 
-@dataclass(frozen=True)
-class LawSearch:
+class LawSearch(Struct, frozen=True):
     """What a search for a law of memory was asked, and what it knew beside its runs."""
 
     predictions: tuple[Mapping[str, int], ...] = ()  # places to predict, a value for each dimension by its label
@@ -489,8 +468,7 @@ class LawSearch:
     sums: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How a measurement ended.
 
     status: ok; import, refused or error (reported by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
@@ -563,8 +541,7 @@ def _unstopped(text: str) -> str:
 _MESSAGE_LETTERS = 300
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """The knowledge after a measurement: a line of a runs file.
 
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and

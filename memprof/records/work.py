@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError
 from ..base.units import format_bytes
@@ -16,8 +18,7 @@ _LEAST_FREED, _FREED_SHARE = 4 << 20, 0.05  # of freed memory before the work, a
 _CALLED = "a curve of memory by units"
 
 
-@dataclass(frozen=True)
-class WorkAnchors:
+class WorkAnchors(Struct, frozen=True):
     """Anchors, unpacked: bytes by iteration; heap_used and heap_free are empty if the allocator does not tell."""
 
     iteration: Sequence[int]
@@ -28,8 +29,7 @@ class WorkAnchors:
     heap_free: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """Work, unpacked: t_ns, then bytes, then how much of each unit was done; all of one length. looks: the exact looks between. device: memory of
     devices beside the resident set, as it was read last, every 8 ms; empty where there was none."""
 

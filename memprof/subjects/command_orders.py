@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from ..base.errors import MemprofError, UsageError
 from ..programs import commands, runtimes

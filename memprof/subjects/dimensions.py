@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import UsageError, near_or_all
 from ..base.pairs import by_name
@@ -25,8 +26,7 @@ OWN = (THREADS, SESSIONS, PROCESSES)
 _RANGE = re.compile(r"(?P<low>[^.:]+)(\.\.(?P<high>[^.:]+)(:(?P<step>\d+))?)?")
 
 
-@dataclass(frozen=True)
-class Dimension:
+class Dimension(Struct, frozen=True):
     """A range of whole values, ends included, for all that has one of these names. label: its name in a law."""
 
     names: tuple[str, ...]
@@ -110,8 +110,7 @@ def check_given_once(dimensions: Sequence[Dimension], knobs: Mapping[str, str], 
             raise UsageError(f"--vary {name}: {given[name]} gives it a value too; leave one of the two out")
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(Struct, frozen=True):
     """Dimensions that were looked up in a model and a runtime. axes: of a model's dimension, the (input, axis) pairs that it sets."""
 
     dimensions: tuple[Dimension, ...]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.pairs import by_name
@@ -17,8 +18,7 @@ _NUMBERS = ("prompts", "generate", "parallel", "distinct")
 _OF_OPENAI = ("prompts", "generate", "distinct")
 
 
-@dataclass(frozen=True)
-class Drive:
+class Drive(Struct, frozen=True):
     """A load: where the server listens, and how many requests are open at once.
 
     kind: openai, for a server of its completions API, or http for any other. Of openai: tokens of a prompt, tokens generated. Of http: the path that

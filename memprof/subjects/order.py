@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from ..base.errors import MemprofError, UsageError
 from ..models import inputs
@@ -16,8 +17,7 @@ from .drive import Drive
 from .suite import MS, Suite
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """A Job and how its child is started: all that the recorder needs beyond the Job itself.
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None if it is loaded unconverted.
@@ -63,7 +63,7 @@ class Order:
     hold_units: Mapping[str, Sequence[int]] = field(default_factory=dict)
     stdin: bool = False
     error: MemprofError | None = None
-    subject: Suite = field(default_factory=Suite, compare=False)
+    subject: Suite = field(default_factory=Suite)
     place: Place = HERE
     max_celsius: float | None = None
     recorder: RecorderKind = "python"

@@ -7,8 +7,10 @@ import stat
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..base.units import counted
@@ -24,8 +26,7 @@ from .order import Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Orders in the sequence in which they run, and remarks for the user beforehand."""
 
     orders: tuple[Order, ...]

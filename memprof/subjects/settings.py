@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from ..base.errors import UsageError
 from ..base.pairs import by_name
@@ -28,8 +29,7 @@ def program(folder: Path, text: str) -> str:
     return relative(folder, text) if os.sep in text else text
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A word for what is measured.
 
     name: that of its option; in a file it has _ for -. field: that of Suite. read: the value of its text, for one that can be repeated a pair of

@@ -28,11 +28,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base import toml
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
@@ -51,8 +52,7 @@ MS = 1_000_000
 ALL = "all"  # in place of a runtime's name: every one that is installed
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """A named column: a runtime and its settings beyond those for all, or a command and no runtime. shapes: of inputs, by their names."""
 
     runtime: str
@@ -69,8 +69,7 @@ class Variant:
         return replace(self, name=name, command=replace(self.command, name=name) if self.command is not None else None)
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(Struct, frozen=True):
     """How `gate --base-ref` makes an environment for each side: a shell command, run in the side's tree with the environment's python and pip
     first on the PATH; python makes the environment, None for memprof's own."""
 
@@ -78,8 +77,7 @@ class Build:
     python: str | None = None
 
 
-@dataclass(frozen=True)
-class SuiteGrowth:
+class SuiteGrowth(Struct, frozen=True):
     """A growth that a gate measures. per: iteration, reload or shape; limit_bytes: the most a unit. model, variant: globs. shapes, budget: as in the
     words of `memprof grow`, None for its defaults."""
 
@@ -91,8 +89,7 @@ class SuiteGrowth:
     budget: str | None = None
 
 
-@dataclass(frozen=True)
-class SuiteLaw:
+class SuiteLaw(Struct, frozen=True):
     """A law that a gate measures and holds to a limit. vary: ranges in the words of `memprof scale --vary`. per: the term whose coefficient is held,
     None for the dimension that varies; limit_bytes: the most a unit of it. model, variant: globs. points: as in `memprof scale`."""
 
@@ -104,8 +101,7 @@ class SuiteLaw:
     points: int | None = None
 
 
-@dataclass(frozen=True)
-class Suite:
+class Suite(Struct, frozen=True):
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
     shapes: of inputs, for every model and variant; model_shapes: those of one model, by its path among `models`. A model's shape of an input wins
@@ -157,10 +153,10 @@ class Suite:
         changes: dict[str, object] = {}
         for key in ("set", "env", "shapes", "values", "phases", "phase_regexes", "model_shapes"):
             changes[key] = {**getattr(other, key), **getattr(self, key)}
-        for key in self.__dataclass_fields__:
+        for key in self.__struct_fields__:
             if key not in changes and getattr(self, key) in (None, (), ""):
                 changes[key] = getattr(other, key)
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
     @property
     def has_runtimes(self) -> bool:
@@ -255,7 +251,7 @@ class _FileLaw(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
-    command: str = Build.command
+    command: str = Build().command
     python: str | None = None
 
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ..base import toml
 from ..base.errors import UsageError

@@ -22,11 +22,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from ..base import files
 from ..base.errors import InputError, os_reason
@@ -50,8 +51,7 @@ _MOST_REPEATS = 2000  # of a row: the time of a verdict grows with them
 DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
 
 
-@dataclass(frozen=True)
-class BaselineEntry(KeyFields):
+class BaselineEntry(KeyFields, Struct, frozen=True):
     """A variant of a model: the samples of its rows, and where they come from. The other side's entry with the same place is its counterpart.
 
     runs: how many were measured; failed: how many of them did not end well; failure: how the first of those ended, in words. settings: how
@@ -77,8 +77,7 @@ class BaselineEntry(KeyFields):
         return self.place.on(self.machine.name)
 
 
-@dataclass(frozen=True)
-class GateSide:
+class GateSide(Struct, frozen=True):
     """A side of a gate: its entries, and sentences for the user. from_runs: the runs that they were made of, none for a baseline."""
 
     entries: tuple[BaselineEntry, ...]
@@ -254,7 +253,7 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
         raise InputError(f"{called}, {bad.phase}: {bad.metric} {what}")
     rows = tuple(_read_row(place.on(machine.name), row) for row in entry.rows)
     first = {"runtime": entry.runtime, "runtime version": entry.runtime_version, "Python": entry.python_version, "page cache": entry.cache}
-    facts = {name: getattr(entry, name) for name in BaselineEntry.__dataclass_fields__ if name not in ("machine", "rows", "settings")}
+    facts = {name: getattr(entry, name) for name in BaselineEntry.__struct_fields__ if name not in ("machine", "rows", "settings")}
     way = {**{name: value for name, value in first.items() if value}, **settings.written(entry.settings)}
     return BaselineEntry(machine=machine, rows=rows, settings=way, **facts)
 
@@ -267,8 +266,7 @@ def _read_row(key: Key, row: _FileRow) -> Row:
 # -- into a file
 
 
-@dataclass(frozen=True)
-class Updated:
+class Updated(Struct, frozen=True):
     """What an update did: rows whose median changed (before and after; None for a row that is not there), and entries kept."""
 
     changed: tuple[tuple[Row | None, Row | None], ...]
@@ -304,7 +302,7 @@ def _encoded(entries: Sequence[BaselineEntry]) -> bytes:
     ordered = sorted(entries, key=lambda entry: (entry.model, entry.heading, entry.threads or 0))
     names: dict[str, Machine] = {}
     parts = [_encoded_entry(entry, _machine_name(entry.machine, names)) for entry in ordered]
-    machines = ",\n".join(f"  {_json(name)}: {_json(asdict(machine))}" for name, machine in sorted(names.items()))
+    machines = ",\n".join(f"  {_json(name)}: {_json(to_builtins(machine))}" for name, machine in sorted(names.items()))
     head = f' "memprof_baseline": {SCHEMA},\n "memprof": {_json(metadata.version("ml-memprof"))},\n "machines": {{\n{machines}\n }}'
     text = "{\n" + head + ',\n "entries": [\n' + ",\n".join(parts) + "\n ]\n}\n"
     return text.encode()
@@ -319,7 +317,7 @@ def _machine_name(machine: Machine, names: dict[str, Machine]) -> str:
 
 
 def _encoded_entry(entry: BaselineEntry, machine: str) -> str:
-    facts = {**asdict(replace(entry, rows=())), "machine": machine}
+    facts = {**to_builtins(replace(entry, rows=())), "machine": machine}
     for name in ("rows", *(name for name in ("version", "side") if facts[name] is None)):
         del facts[name]
     rows = [

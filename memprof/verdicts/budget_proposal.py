@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.units import format_bytes
 from ..records.summary import Row, whole
@@ -17,8 +18,7 @@ STDEVS = 5
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class BudgetProposal:
+class BudgetProposal(Struct, frozen=True):
     """A budget for a row's peak. tenths: the limit in tenths of a MiB, rounded up. room_bytes: above the highest repeat, before it is rounded. noisy:
     the noise makes the room, and not the least difference that a gate counts."""
 

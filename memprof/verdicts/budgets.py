@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ..base import toml
 from ..base.errors import UsageError, near, near_or_all
@@ -46,8 +47,7 @@ _PER = "per"
 Spot = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """A limit, in the unit of its metrics, on all rows that its globs match. text: how it was written; file, number: where, from 1."""
 
     model: str

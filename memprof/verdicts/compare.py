@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from ..base.errors import InputError, UndecidedError, UsageError, there_are
 from ..base.units import counted, format_bytes
@@ -23,8 +24,7 @@ from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
 Verdict = Literal["more", "less", "noise", "too few"]
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A metric in a phase on both sides.
 
     difference is head's median less base's, in the metric's unit; ratio is head's over base's, None where base's is 0; interval is the 95%
@@ -42,8 +42,7 @@ class Difference:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """All differences, the variants that only one side has, and sentences for the user.
 
     ran: a run of each variant that both sides have, for the shapes of its inputs, by side (see memprof.verdicts.input_files). measured: a run of

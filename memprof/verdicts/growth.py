@@ -15,10 +15,11 @@ use tells it, where it was read: see `_in_freed_memory`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..base.units import format_bytes
@@ -44,8 +45,7 @@ _STEEP = 0.9  # of the rise to a bound, that the steep part has
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     """Memory of one process after units of its work.
 
     counts: by unit, how much of it was done, the unit of the rows first. rss: resident and swapped pages and memory of devices, in bytes; file: the
@@ -63,8 +63,7 @@ class Series:
     page_bytes: int = 4096
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """The verdict on one process.
 
     slope, low, high: bytes per unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
@@ -100,11 +99,10 @@ class Growth:
         return self.word == "bounded" and self.warmup > _LATE * (self.warmup + self.tail)
 
 
-@dataclass(frozen=True)
-class Verdict(Growth):
+class Verdict(Growth, frozen=True):
     """The verdict on all processes together: it needs all of them. processes: that on each."""
 
-    processes: tuple[Growth, ...] = field(default=())
+    processes: tuple[Growth, ...] = ()
 
 
 def series(curve: Curve, page_bytes: int) -> Series:

@@ -6,8 +6,9 @@ one kind comes from what varies. Each kind has its own verdict (memprof.verdicts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from .growth import Verdict
 
@@ -24,8 +25,7 @@ ONLY_WITH: dict[By, str] = {
 _MORE = 1.5  # times the rate with the same input: what lies below is no rate of its own
 
 
-@dataclass(frozen=True)
-class InputsVerdict:
+class InputsVerdict(Struct, frozen=True):
     """What two kinds of processes tell together.
 
     varies: what differs between the kinds. decides: the kind whose verdict is the answer. by: what memory grows with, None unless it grows.

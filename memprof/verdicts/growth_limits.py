@@ -15,8 +15,9 @@ A verdict of growth needs three processes that agree, so it is a figure of none 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..base.errors import UsageError
 from ..base.units import counted, format_bytes
@@ -34,16 +35,14 @@ if TYPE_CHECKING:
 SHAPE = "shape"
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """At most so many bytes per unit."""
 
     per: str
     bytes: float
 
 
-@dataclass(frozen=True)
-class VariantGrowth:
+class VariantGrowth(Struct, frozen=True):
     """What is known of a variant's growth by a unit: the verdict, or why there is none. limit: that of the suite which asked, if there is one.
     by: what memory grows with (InputsVerdict.by), None if iterations had inputs of one kind."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ..base.units import counted, format_bytes
 from .curve_tail import BOUND_SHARE, LEAST_RISE
@@ -22,8 +23,7 @@ _SIZE = (0.9, 1.25)  # of a bound's bytes: a cache has bytes beside its entries,
 _FILLED = 0.1  # how far from a bound's entries a cache is full, as a share, if each unit adds one
 
 
-@dataclass(frozen=True)
-class CacheBound:
+class CacheBound(Struct, frozen=True):
     """A knob that bounds a cache: its name, its value here, and what it counts."""
 
     knob: str
@@ -31,8 +31,7 @@ class CacheBound:
     counts: Counts
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(Struct, frozen=True):
     """What more work could overturn a verdict, and to what.
 
     to: the words that it could become. units: a cache that is not full, or growth that does not begin, within so much of the unit that counts

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from ..base.units import counted
 from ..records import metrics, summary
@@ -24,8 +25,7 @@ _FAR, _LEAST_SHARE = 5.0, {NS: 0.10}
 _LEAST_OTHERS = 2
 
 
-@dataclass(frozen=True)
-class Sides:
+class Sides(Struct, frozen=True, dict=True):
     """Both sides of a row, by machine. strata: (base, head) for each machine, or a single pair of the machines' medians. words: how they were
     compared."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
+
+from msgspec import Struct
 
 from ..records.metrics import amount, signed
 from ..records.summary import Row
@@ -24,8 +25,7 @@ _ADVICE = f"deterministic runs (deterministic = true in a suite, or --determinis
 Decided = Literal["regressed", "improved", "ok", "undecided"]
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A verdict on a row, and why, in words. threshold: the difference that had to be exceeded. p: of the one-sided test, if there was one."""
 
     verdict: Decided
@@ -49,8 +49,7 @@ def by_machines(base: Row, machines: machine_spread.Sides, floor: float) -> Deci
     return Decision(verdict, f"{change} (threshold {amount(base.metric, threshold)}, {p_words(p)})", threshold, p)
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group.
     deterministic: the runs were, as far as they can be."""
 

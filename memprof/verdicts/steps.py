@@ -14,9 +14,11 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError
 from . import sample_distance
@@ -45,8 +47,7 @@ _Z = 2.576  # of a 99% interval
 _MOST_VALUES = 200
 
 
-@dataclass(frozen=True)
-class LevelStep:
+class LevelStep(Struct, frozen=True):
     """A change of level between the points `at - 1` and `at`.
 
     before, after: the medians beside it. size: by how much values moved (the median of all differences between both sides; Hodges and Lehmann
@@ -140,8 +141,7 @@ def _undone(steps: Sequence[LevelStep], floor: float) -> tuple[LevelStep, ...]:
     return tuple(known)
 
 
-@dataclass(frozen=True)
-class _Series:
+class _Series(Struct, frozen=True):
     """values: of all points, one after another; begins: where each point's values begin, and where the last point's end. vectors: one row per point;
     chance: the variance of a row around its level, as its neighbours show it."""
 

@@ -18,8 +18,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.errors import EXIT_OK, EXIT_REGRESSION, MeasurementError, UndecidedError, UsageError
 from ..base.units import counted, format_bytes, parse_bytes
@@ -42,16 +44,14 @@ WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "u
 OUTCOME = "outcome"
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The smallest difference that counts: a share of base's median, and for memory a number of bytes; the larger of the two holds."""
 
     share: float = 0.01
     bytes: int = 512 << 10
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended; `growth_bytes` and
     `law_bytes` have no samples, their phase is the unit.
 
@@ -83,8 +83,7 @@ class Judged:
         return self.difference / self.base.median if self.base and self.base.median and self.difference is not None else None
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """The positive control: whether a known increase of `added_bytes` was seen, and whether the same build measured twice stayed silent."""
 
     key: Key
@@ -106,8 +105,7 @@ class Proof:
         return f"{increase}; the same build measured twice {'was silent' if self.silent else 'was NOT silent'}"
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
     commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. report_only: no exit code will

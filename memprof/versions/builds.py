@@ -14,10 +14,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from ..base import cache_folders
 from ..base.cache import cache_folder
@@ -36,8 +36,7 @@ _STEERING = ("CC", "CXX", "CPPFLAGS", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_AR
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class _Made:
+class _Made(Struct, frozen=True):
     """What the stamp of a build says. folder: where it was made. python: its environment's interpreter. bytes: what it takes on the disk."""
 
     folder: str

@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError
 from .worktrees import git
@@ -15,8 +16,7 @@ from .worktrees import git
 _NAMES_HEAD = ("HEAD", "@")
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """A commit. time_s: when it was committed, in seconds since 1970. tags: those that name it."""
 
     hash: str
@@ -69,8 +69,7 @@ def shallow(root: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class CommitOrder:
+class CommitOrder(Struct, frozen=True):
     """Commits from the oldest to the newest. gone: those that the repository lacks; aside: those that are on another branch than HEAD. known: whether
     git knows any of them."""
 

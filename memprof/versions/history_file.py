@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from ..base.errors import InputError, UsageError
 from ..records import metrics, settings, summary
@@ -18,8 +19,7 @@ from .history_folder import FolderPoints
 from .series import CommitEntry, CommitPoint
 
 
-@dataclass(frozen=True)
-class MetricLine:
+class MetricLine(Struct, frozen=True):
     """A metric in a phase of a variant, over the commits that have it. machine: the number of its kind of machine; places: the commits' places in
     the history's order; samples: the repeats of each."""
 
@@ -32,8 +32,7 @@ class MetricLine:
     steps: tuple[LevelStep, ...] = ()
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A step of a line, with the places of its commits: it lies after `after` and at `at` at the latest. until: where an opposite step undoes it."""
 
     line: MetricLine
@@ -43,8 +42,7 @@ class Hit:
     until: int | None
 
 
-@dataclass(frozen=True)
-class SharedStep:
+class SharedStep(Struct, frozen=True):
     """All steps of one kind of machine between the same two commits: one cause. The first hit is the one to name.
 
     phase: the first phase that moved in that hit's variant. also: the other changes there, briefly.
@@ -65,8 +63,7 @@ class SharedStep:
         return tuple(dict.fromkeys(hit.line.key.label for hit in self.hits))
 
 
-@dataclass(frozen=True)
-class History:
+class History(Struct, frozen=True):
     """A folder's content in order. commits: the oldest first. machines: a description of each kind of machine, as first seen."""
 
     commits: tuple[Commit, ...]
@@ -218,8 +215,7 @@ def _also(before: CommitEntry | None, after: CommitEntry | None) -> tuple[str, .
     return settings.changes(before.settings, after.settings, after.model, before.sha256 == after.sha256)
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """What the newest commit brings to light. news: changes that are not seen without it. failing: variants that failed there and not before."""
 
     history: History

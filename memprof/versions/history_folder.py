@@ -6,8 +6,9 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base import files
 from ..base.errors import InputError, os_reason
@@ -20,8 +21,7 @@ from .commits import Commit
 from .series import CommitPoint
 
 
-@dataclass(frozen=True)
-class FolderPoints:
+class FolderPoints(Struct, frozen=True):
     """The points of a folder, by the path of each file."""
 
     points: dict[Path, CommitPoint]

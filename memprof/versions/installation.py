@@ -17,8 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
 from ..base.leftovers import end_leftovers, half_made
@@ -38,8 +40,7 @@ _CHECK_TIMEOUT_S = 300
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class PipPackage:
+class PipPackage(Struct, frozen=True):
     """What pip installs. name: of its environments: the runtime's, else its own. distribution: its name in an index. needs: requirements that it does
     not say itself. without_wheels: packages that are built here. runtime: imported once all is there, to see whether it can be; None for none."""
 
@@ -56,8 +57,7 @@ class PipPackage:
         return cls(runtime.name, runtime.distribution, runtime.needs, runtime.without_wheels, runtime.name)
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What is to be installed. version: None for the newest. beside: further requirements, as pip takes them. python: of the environment. exact: the
     version is a release's, also where it has one number or two."""
 
@@ -73,8 +73,7 @@ class Wish:
         return self.version is not None and not self.exact and environments.is_line(self.version)
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """What an installation takes. bytes: to download, known as far as the index says sizes. disk_bytes: afterwards, about."""
 
     subject: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import InputError
 from ..records.summary import VariantKey, place_of
@@ -13,8 +15,7 @@ from ..subjects.orders import plan
 from ..subjects.suite import Suite
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What is asked of each version. model, variant: by their names, None for all. place: the only one to follow, None while it is not chosen."""
 
     model: str | None = None

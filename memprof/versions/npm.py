@@ -15,8 +15,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError
 from ..base.leftovers import end_leftovers, half_made
@@ -33,8 +34,7 @@ _TIMEOUT_S = 120
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class NodePackage:
+class NodePackage(Struct, frozen=True):
     """A package of npm's registry. name: with `npm:`, as its environments are called. beside: further packages, as npm takes them: NAME@VERSION."""
 
     name: str

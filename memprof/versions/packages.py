@@ -6,8 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import UsageError
 from ..programs import environments, runtimes
@@ -47,8 +49,7 @@ class Package(Protocol):
         """The variables by which a program finds what is in an environment, None for those that it must not have."""
 
 
-@dataclass(frozen=True)
-class PythonPackage:
+class PythonPackage(Struct, frozen=True):
     """A package that pip installs. python: the interpreter of the environments, None for memprof's own."""
 
     package: installation.PipPackage

@@ -20,10 +20,11 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, field
 
 from ..base.errors import InputError, UsageError
 
@@ -52,8 +53,7 @@ _NO_REASON = "<none given>"
 _UNREAD = re.compile(r"^\s*Could not fetch URL (\S+?)/[^/\s]+/?: (.*) - skipping$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """The versions of a package that pip lists, the newest first. yanked: why others were withdrawn, by version; pip does not list these.
     unread: the indexes that it could not read, each with the reason."""
 
@@ -62,8 +62,7 @@ class Listed:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Download:
+class Download(Struct, frozen=True):
     """A file that pip would install. bytes: its size, None if the index does not say. unpacked: what it takes on the disk, about."""
 
     name: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+
+from msgspec.structs import fields
 
 from ..base.units import format_bytes
 from ..programs import environments, runtimes
@@ -14,8 +15,7 @@ from ..programs.runtimes import Runtime
 from . import pip
 
 
-@dataclass(frozen=True)
-class RuntimeRow(Runtime):
+class RuntimeRow(Runtime, frozen=True):
     """A runtime and its environments. newer: versions that pip knows beyond those that are there, the newest first; None if it cannot tell or
     was not asked. asked: whether it was."""
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..base.errors import InputError
 from ..records import metrics, summary
@@ -69,8 +70,7 @@ class CommitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return VariantKey(self.model, self.variant, self.threads, self.version, self.side)
 
 
-@dataclass(frozen=True)
-class CommitPoint:
+class CommitPoint(Struct, frozen=True):
     """A file's content."""
 
     commit: Commit

@@ -17,8 +17,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base import cache_folders
 from ..base.cache import cache_folder
@@ -35,8 +37,7 @@ _SCRATCH_NAME = re.compile(rf"memprof-{_PURPOSE}-[0-9a-f]{{16}}")
 _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
 
 
-@dataclass(frozen=True)
-class Worktree:
+class Worktree(Struct, frozen=True):
     """A side: its folder, the interpreter of its environment, and its name. new: why it cannot be built, if it has no suite yet."""
 
     folder: Path
@@ -49,8 +50,7 @@ class Unbuilt(InputError):
     """A build command failed, and no full disk is to blame."""
 
 
-@dataclass(frozen=True)
-class Repository:
+class Repository(Struct, frozen=True):
     """A checkout and the suite in it, as a path relative to it. objects: git's own folder if the checkout has none. called: its name if it is not the
     checkout's path."""
 
@@ -306,7 +306,7 @@ def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> s
 
     Raises Unbuilt if the command fails or there is nothing that it could install, InputError if it cannot be started or had no room.
     """
-    if build.command == Build.command and not _is_installable(folder):
+    if build.command == Build().command and not _is_installable(folder):
         raise Unbuilt(
             f"{label} has no pyproject.toml that `{build.command}` could install: the suite's [build] says how it is built, "
             'or command = "true" for nothing to build'

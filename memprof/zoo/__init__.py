@@ -10,9 +10,10 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..base.errors import InputError, UsageError, near, os_reason
 from ..base.files import FORCE, check_new, replacing, sha256_of
@@ -74,8 +75,7 @@ _EMBEDDED_LIMIT = int(1.9 * 2**30)
 _UUID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-@dataclass(frozen=True)
-class ModelFiles:
+class ModelFiles(Struct, frozen=True):
     """A model that was written; path: its file or folder. `bytes` and `sha256` are of all files one after another, the model first."""
 
     path: str

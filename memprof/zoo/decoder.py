@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base.errors import UsageError
 from .graph import Weight
@@ -23,8 +24,7 @@ VOCABULARY = FIRST_BYTE + 256
 _STEP = 2 * HEAD  # the width goes in steps that give a whole number of key and value heads
 
 
-@dataclass(frozen=True)
-class Decoder:
+class Decoder(Struct, frozen=True):
     """The dimensions of a decoder."""
 
     layers: int

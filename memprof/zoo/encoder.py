@@ -7,7 +7,8 @@ vanishes or explodes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .graph import Weight
 from .sizing import widest
@@ -17,8 +18,7 @@ EPSILON = 1e-5  # of a normalisation, ONNX's own default
 FAR = -10000.0  # added to a score that no softmax is to see
 
 
-@dataclass(frozen=True)
-class Encoder:
+class Encoder(Struct, frozen=True):
     """The dimensions of an encoder, and its weights."""
 
     width: int

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from ..models.gguf import ALIGNMENT, BLOCKS, MAGIC
 from . import decoder as shapes
@@ -31,8 +31,7 @@ TYPES = tuple(_TYPES)
 _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
 
 
-@dataclass(frozen=True)
-class _GgufTensor:
+class _GgufTensor(Struct, frozen=True):
     """A tensor to be written: its ggml type, its size, and the weight that it holds; None for the ones of a norm."""
 
     name: str

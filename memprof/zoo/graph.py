@@ -7,8 +7,10 @@ after a Flatten, and the batch is always one. Batch normalisation is taken as fo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Activation = Literal["none", "relu", "relu6"]
 Padding = Literal["same", "valid"]
@@ -25,8 +27,7 @@ _LOGITS_DEVIATION = 4.0
 _BIAS_LIMIT = 0.2 * _DEVIATION
 
 
-@dataclass(frozen=True)
-class LayerOutput:
+class LayerOutput(Struct, frozen=True):
     """An activation. `rms` is the root mean square to expect, `limit` the magnitude at which int8 saturates."""
 
     name: str
@@ -46,8 +47,7 @@ class LayerOutput:
         return 0 if self.signed else -128
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(Struct, frozen=True):
     """A constant drawn evenly from -limit..limit. Kernels are (out, in, height, width), dense matrices (out, in)."""
 
     name: str
@@ -55,8 +55,7 @@ class Weight:
     limit: float
 
 
-@dataclass(frozen=True)
-class Conv:
+class Conv(Struct, frozen=True):
     """A convolution. A depthwise convolution has a kernel of shape (channels, 1, height, width)."""
 
     source: LayerOutput
@@ -69,8 +68,7 @@ class Conv:
     depthwise: bool
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """A square window. Places outside the image count neither for a maximum nor for an average."""
 
     source: LayerOutput
@@ -81,24 +79,21 @@ class Pool:
     padding: Padding
 
 
-@dataclass(frozen=True)
-class GlobalAverage:
+class GlobalAverage(Struct, frozen=True):
     """The mean of each channel: (height, width, channels) to (channels,)."""
 
     source: LayerOutput
     output: LayerOutput
 
 
-@dataclass(frozen=True)
-class Concat:
+class Concat(Struct, frozen=True):
     """Side by side along the channels. All sources have the output's int8 range, as TFLite demands."""
 
     sources: tuple[LayerOutput, ...]
     output: LayerOutput
 
 
-@dataclass(frozen=True)
-class Add:
+class Add(Struct, frozen=True):
     """The sum of two tensors of one shape."""
 
     first: LayerOutput
@@ -107,16 +102,14 @@ class Add:
     activation: Activation
 
 
-@dataclass(frozen=True)
-class Flatten:
+class Flatten(Struct, frozen=True):
     """An image to a vector, in the layout of the format that is written."""
 
     source: LayerOutput
     output: LayerOutput
 
 
-@dataclass(frozen=True)
-class Dense:
+class Dense(Struct, frozen=True):
     """A fully connected layer.
 
     `image` is the (height, width, channels) that the input was flattened from, if it was: the matrix's columns stand for
@@ -131,8 +124,7 @@ class Dense:
     image: tuple[int, int, int] | None
 
 
-@dataclass(frozen=True)
-class Softmax:
+class Softmax(Struct, frozen=True):
     """Logits to probabilities."""
 
     source: LayerOutput
@@ -142,8 +134,7 @@ class Softmax:
 Operator = Conv | Pool | GlobalAverage | Concat | Add | Flatten | Dense | Softmax
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(Struct, frozen=True):
     """A whole network with one input and one output."""
 
     name: str

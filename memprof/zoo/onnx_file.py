@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ..base.protobuf import opening
@@ -30,8 +30,7 @@ _PAGE = 4096
 _DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProto.INT32, "i8": TensorProto.INT64, "b1": TensorProto.BOOL}
 
 
-@dataclass(frozen=True)
-class Initializer:
+class Initializer(Struct, frozen=True):
     """A named tensor. `parts` are its values in order, flat or not, and are walked once, when the file is written."""
 
     name: str
@@ -45,8 +44,7 @@ class Initializer:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
-class OnnxModel:
+class OnnxModel(Struct, frozen=True):
     """A model to be saved: the graph without its constants, and the constants."""
 
     proto: ModelProto
@@ -103,8 +101,7 @@ def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, locatio
             target.write(np.ascontiguousarray(part).data)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A constant and its place. `head` is its part of the graph up to the values, `offset` is None within the model."""
 
     constant: Initializer

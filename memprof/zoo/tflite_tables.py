@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 # Imported by name because neither package describes its types.
 _flatbuffers: Any = importlib.import_module("flatbuffers")
@@ -37,8 +37,7 @@ class _Forgetful(dict[Any, Any]):
         """Keeps nothing."""
 
 
-@dataclass(frozen=True)
-class ConstantBuffer:
+class ConstantBuffer(Struct, frozen=True):
     """Stands for the schema's BufferT: constant data, made only when it is written, at a 16-byte boundary."""
 
     data: Callable[[], npt.NDArray[Any]] | None = None

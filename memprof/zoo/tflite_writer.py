@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy.typing as npt
+from msgspec import Struct
 
 from .graph import (
     Activation,
@@ -177,8 +177,7 @@ class _OperatorWriter:
         return self._tables.tensor(name, shape, kind, ConstantBuffer(lambda: quantized.data), quantization=steps)
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """How a weight lies in a channels-last file: its shape there, the way to it, and the axis of its output channels."""
 
     shape: tuple[int, ...]

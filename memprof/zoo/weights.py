@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from .graph import Weight
 
@@ -47,8 +47,7 @@ def values(model: str, weight: Weight) -> Float32:
     return whole.reshape(weight.shape)
 
 
-@dataclass(frozen=True)
-class Quantized:
+class Quantized(Struct, frozen=True):
     """A weight in whole steps: real value = data * scale, zero point 0. There is a single scale, or a scale for each output channel."""
 
     data: npt.NDArray[Any]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
@@ -20,8 +20,7 @@ from . import labels, terminal
 _TOP = 15
 
 
-@dataclass(frozen=True)
-class DiffView:
+class DiffView(Struct, frozen=True):
     """least: the share of the larger peak below which changes are not shown; depth: callers shown a branch, 0 for all."""
 
     least: float = 0.01

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted
@@ -15,8 +16,7 @@ from memprof.heap.shape import BELOW, ROOT, Shape
 WHOLE = "all of the heap"
 
 
-@dataclass(frozen=True)
-class FrameLabel:
+class FrameLabel(Struct, frozen=True):
     """text: the shown name; full: the name as the tool has it; module: short, empty where it would repeat the text; source: file:line."""
 
     text: str

@@ -9,13 +9,14 @@ Names stand beside the chart in the order of the areas, so that no text covers a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
@@ -207,8 +208,7 @@ def _single(axes: Axes, areas: Sequence[SiteArea], begin: float, end: float, uni
         ground += high
 
 
-@dataclass(frozen=True)
-class PhaseBand:
+class PhaseBand(Struct, frozen=True):
     """A phase on the axis of time. label: the text above it, which is its name or a number that a remark explains."""
 
     begin: float

@@ -6,11 +6,12 @@ A profile of a hundred megabytes has a million nodes, so whole columns are worke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memprof.heap.frames import By, Frame
@@ -26,8 +27,7 @@ Ints = NDArray[Any]
 _LEAST = 0.005  # of the largest total: a smaller area would not be seen
 
 
-@dataclass(frozen=True)
-class SiteSeries:
+class SiteSeries(Struct, frozen=True):
     """Bytes by site over time. snapshots: those with a tree, in the order of time; sites: the largest, the largest first.
 
     values: one row per site, one column per snapshot. others: the bytes of all other sites together; unnamed: those that the tool had left out
@@ -112,8 +112,7 @@ def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
 Kind = Literal["site", "others", "unlisted", "extra", "stacks"]
 
 
-@dataclass(frozen=True)
-class SiteArea:
+class SiteArea(Struct, frozen=True):
     """A stacked area: its name, its kind, and its bytes at each snapshot with a tree."""
 
     name: labels.FrameLabel
@@ -135,8 +134,7 @@ def rows(table: SiteSeries) -> list[SiteArea]:
     return site_rows + [SiteArea(labels.FrameLabel(name, name), kind, values) for name, kind, values in more if values.any()]
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """The areas of a SiteSeries at every snapshot: one row per area, one column per snapshot.
 
     known: which columns are a tree's figures (or nothing at all) rather than estimates.

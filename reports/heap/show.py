@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -31,8 +32,7 @@ _TICKS = 4  # columns a snapshot at least, for each to have its tick
 _MODULE_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
-@dataclass(frozen=True)
-class ProfileView:
+class ProfileView(Struct, frozen=True):
     """The part of a profile that is shown. least: the share of the whole below which nodes are gathered; depth: callers shown a branch, 0 for all."""
 
     snapshot: int | None = None
@@ -45,8 +45,7 @@ class ProfileView:
     depth: int = 10
 
 
-@dataclass(frozen=True)
-class FrameRow:
+class FrameRow(Struct, frozen=True):
     """A group of frames. own_bytes: where it is the place that allocates; total_bytes: where it stands anywhere in the stack."""
 
     label: labels.FrameLabel

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from memprof.base.units import counted
 from memprof.records import metrics
@@ -28,8 +28,7 @@ BADGE = b"<!-- badge of memprof"
 _MOST_LISTED = 300
 
 
-@dataclass(frozen=True)
-class _Listed:
+class _Listed(Struct, frozen=True):
     """A change in the page's list. number: its place among all changes, which the script knows."""
 
     number: int

@@ -7,7 +7,8 @@ standalone.py sees to it that text from a runs file stays text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
@@ -93,8 +94,7 @@ def _by_place(runs: Sequence[Run]) -> list[Run]:
     return [next(left) if run.job.at else run for run in runs]
 
 
-@dataclass(frozen=True)
-class _Growth:
+class _Growth(Struct, frozen=True):
     """The picture of growth as base64 of an SVG, and its verdicts in words."""
 
     picture: str
@@ -112,8 +112,7 @@ def _growth(runs: Sequence[Run]) -> _Growth | None:
     return _Growth(saving.embedded(growth.draw(panels)), [panel.title for panel in panels])
 
 
-@dataclass(frozen=True)
-class _Law:
+class _Law(Struct, frozen=True):
     """The picture of a law as base64 of an SVG, what it is of, the law and what is beside it in words, and what was asked: places and limits."""
 
     model: str

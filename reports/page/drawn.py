@@ -7,10 +7,10 @@ Figures are bytes and nanoseconds. A timeline's columns are base64 of little-end
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
+from msgspec import Struct
 
 from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
@@ -27,8 +27,7 @@ _LEAST_ROWS_A_RUN = 40
 _POINTS = 6_000  # iterations drawn as points on the whole page
 
 
-@dataclass(frozen=True)
-class PhaseFigure:
+class PhaseFigure(Struct, frozen=True):
     """A finished phase on a timeline. at_ns: when its highest sample was seen; polled: whether it was looked at while it ran."""
 
     name: str
@@ -40,8 +39,7 @@ class PhaseFigure:
     polled: bool
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """The timeline of a run. end: how the run ended, empty if it ended well. peak_phase: the phase of its peak."""
 
     repeat: int
@@ -56,8 +54,7 @@ class Trace:
     device: str  # empty where there was none
 
 
-@dataclass(frozen=True)
-class Latencies:
+class Latencies(Struct, frozen=True):
     """The timed iterations of all repeats: smallest, quartiles and largest of all, and points (repeat, iteration, ns), thinned where many."""
 
     count: int
@@ -65,8 +62,7 @@ class Latencies:
     points: tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True)
-class RepeatGroup:
+class RepeatGroup(Struct, frozen=True):
     """Repeats of a variant."""
 
     label: str
@@ -74,8 +70,7 @@ class RepeatGroup:
     latencies: Latencies | None
 
 
-@dataclass(frozen=True)
-class ModelFigures:
+class ModelFigures(Struct, frozen=True):
     """A model and its groups."""
 
     name: str
@@ -83,8 +78,7 @@ class ModelFigures:
     groups: tuple[RepeatGroup, ...]
 
 
-@dataclass(frozen=True)
-class RunsPage:
+class RunsPage(Struct, frozen=True):
     """All figures that are drawn. units, places: as grid.py has them."""
 
     models: tuple[ModelFigures, ...]

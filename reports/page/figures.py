@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES, METRICS
@@ -19,8 +20,7 @@ _PEAK = METRICS["rss_peak_bytes"]
 _LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The table of a metric, as measured or above the baseline."""
 
     metric: str
@@ -28,8 +28,7 @@ class Choice:
     table: TextTable
 
 
-@dataclass(frozen=True)
-class BarPart:
+class BarPart(Struct, frozen=True):
     """A part of a bar: its class in the style sheet, its length as a percentage of the longest bar, and its words."""
 
     kind: str
@@ -37,8 +36,7 @@ class BarPart:
     words: str
 
 
-@dataclass(frozen=True)
-class PeakBar:
+class PeakBar(Struct, frozen=True):
     """The RSS peak of a variant in a phase, lengths as percentages of the longest bar.
 
     value, spread, where: the median over the repeats, the distance to the farthest, and the phase of the peak of all. ground: the baseline.
@@ -56,8 +54,7 @@ class PeakBar:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """Of a model: the names of its groups, its tables with their notes, the tables of iterations, and by phase, the highest of all first, a bar
     for each group."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
@@ -24,8 +24,7 @@ from ..tables.headline import size
 _PEAK = METRICS["rss_peak_bytes"]
 
 
-@dataclass(frozen=True)
-class _Peak:
+class _Peak(Struct, frozen=True):
     """The PEAK of a variant, with its runs."""
 
     label: str

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from memprof.base.units import counted, format_bound, format_bytes, format_duration
 from memprof.records import summary
@@ -23,8 +23,7 @@ from .conditions import FACTS, conditions, when
 from .finding import findings
 
 
-@dataclass(frozen=True)
-class SharedFailure:
+class SharedFailure(Struct, frozen=True):
     """A failure that some repeats of a variant share."""
 
     who: str
@@ -35,8 +34,7 @@ class SharedFailure:
     output_size: str
 
 
-@dataclass(frozen=True)
-class FileWords:
+class FileWords(Struct, frozen=True):
     """A file of a model."""
 
     path: str
@@ -46,8 +44,7 @@ class FileWords:
     used_by: str
 
 
-@dataclass(frozen=True)
-class ModelWords:
+class ModelWords(Struct, frozen=True):
     """The words on a model. common: conditions that all variants share, (name, text); conditions: a table of the others, if there are any."""
 
     name: str

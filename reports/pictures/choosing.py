@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from memprof.base.errors import InputError, UsageError, near
 from memprof.base.terminal_text import plain

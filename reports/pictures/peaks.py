@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import matplotlib.patheffects
@@ -21,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
+from msgspec import Struct
 
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
@@ -42,8 +42,7 @@ _AFTER_RELEASE = "after RELEASE"
 _MOST_BARS = 60  # more rows than this are not looked at, and a PNG has its limits
 
 
-@dataclass(frozen=True)
-class PhaseBar:
+class PhaseBar(Struct, frozen=True):
     """A phase of a variant, in bytes: its median peak and the parts of that, the smallest and largest repeat, and the baseline. swapped: whether
     the peak lacks pages that were swapped out."""
 

@@ -7,13 +7,13 @@ a page.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from msgspec import Struct
 
 from memprof.base.errors import InputError
 from memprof.base.units import capitalised, counted, format_bytes
@@ -94,8 +94,7 @@ def arena_heights(drawn: Sequence[Drawn], high: float, least: float) -> list[flo
     return [max(high * arena_size(order.arena) / most, least) for order, _, _ in drawn]
 
 
-@dataclass(frozen=True)
-class RectangleLabel:
+class RectangleLabel(Struct, frozen=True):
     """The text in a rectangle, empty without room, and whether it stands upright; without escapes."""
 
     text: str = ""

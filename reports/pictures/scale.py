@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
@@ -122,8 +123,7 @@ def picture(scaled: Scaled) -> Figure:
     return sheet.figure
 
 
-@dataclass(frozen=True)
-class _Drawn:
+class _Drawn(Struct, frozen=True):
     """What is in the picture. name: the dimension along the axis. ends: of the axis; high_bytes: the most that has to be seen. curves: the values of
     the other dimensions, each with a law of its own. Then the points, the places that could not be measured, the predictions, and the largest
     values that fit; left_out: sentences on what has no room."""

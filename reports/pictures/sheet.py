@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+from msgspec import Struct
 
 from .lettering import escaped, height, readable, shortened, width, wrapped
 from .placing import apart
 from .style import BODY, DPI, GREY, HEADING, INK, SMALL, Fill
 
 
-@dataclass(frozen=True)
-class LegendEntry:
+class LegendEntry(Struct, frozen=True):
     """One line of a legend: readable text, and an area or a line with its look as matplotlib's words."""
 
     text: str
@@ -35,8 +34,7 @@ class LegendEntry:
         return 0.0 if self.fill is None and self.line is None else 0.2 if self.is_point else 0.34
 
 
-@dataclass(frozen=True)
-class PhaseName:
+class PhaseName(Struct, frozen=True):
     """A phase's name over a panel: readable text, the middle of the phase in inches from the sheet's left edge, and its length in any unit."""
 
     text: str

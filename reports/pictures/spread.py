@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from msgspec import Struct
 
 from memprof.base.units import counted
 from memprof.records import metrics, summary
@@ -27,8 +27,7 @@ _DOT_STEP, _ROOM, _HIGHEST_ROW = 0.062, 0.2, 0.9  # inches
 _MOST_ROWS = 60
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(Struct, frozen=True):
     """A variant's values, in the order of the repeats, and how many repeats have none."""
 
     key: Key

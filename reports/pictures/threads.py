@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from msgspec import Struct
 
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
@@ -27,8 +27,7 @@ _NAME_INCHES = 9.2  # a line of the legend
 _MOST_LINES = 40
 
 
-@dataclass(frozen=True)
-class ThreadSeries:
+class ThreadSeries(Struct, frozen=True):
     """A variant of a model on a machine: its runs by thread count, None for the runtime's choice."""
 
     model: str

@@ -7,13 +7,13 @@ The repeat with the median PEAK is drawn of each variant; the spread over its re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memprof.base.errors import InputError, UsageError, near
@@ -38,8 +38,7 @@ _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 _DEVICE: dict[str, Any] = {"color": style.DEVICE, "linewidth": 1.4, "linestyle": (0, (5, 1.5))}
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A variant as it is drawn: its typical run, and of that the wanted phases. peak: None where no phase ended and nothing was polled. device: the
     times and sizes of memory of devices, empty where there was none."""
 
@@ -78,8 +77,7 @@ class Drawn:
         return "≥" if self.spans[-1].mark is None and self.peak.phase == self.spans[-1].phase else "~"
 
 
-@dataclass(frozen=True)
-class TimelineScale:
+class TimelineScale(Struct, frozen=True):
     """Units of the picture, and how far its axes reach in them."""
 
     memory: Unit
@@ -226,8 +224,7 @@ def _legend(variants: Sequence[Drawn]) -> list[LegendEntry]:
     return entries
 
 
-@dataclass(frozen=True)
-class _Heading:
+class _Heading(Struct, frozen=True):
     """A variant's name in lines, ready for matplotlib, and the text beside it."""
 
     lines: Sequence[str]

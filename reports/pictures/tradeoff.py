@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
@@ -36,8 +37,7 @@ _BESIDE = 0.09  # inches from a point to its label
 Spot = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class TradeoffPoint:
+class TradeoffPoint(Struct, frozen=True):
     """A variant: its memory in bytes and its latency in ns over the repeats that succeeded. row: how a table beside the picture calls it."""
 
     name: str
@@ -56,8 +56,7 @@ class TradeoffPoint:
         )
 
 
-@dataclass(frozen=True)
-class AxisScale:
+class AxisScale(Struct, frozen=True):
     """An axis: from low to high, in its unit, logarithmic where the values span orders of magnitude."""
 
     low: float

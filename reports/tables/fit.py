@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+
+from msgspec import to_builtins
 
 from memprof.base.units import counted, format_bytes
 from memprof.footprint.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
@@ -18,7 +19,7 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     found = resources.of_fit(fitted)
     if format == "json":
-        return json.dumps({**asdict(fitted), "resources": found and asdict(found)}, indent=1)
+        return json.dumps({**to_builtins(fitted), "resources": found and to_builtins(found)}, indent=1)
     say = grid.say_in(format)
     return f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format)}"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+
+from msgspec import to_builtins
 
 from memprof.base.units import counted, format_duration
 from memprof.campaign.fleet.monitor import Fleet
@@ -44,12 +45,12 @@ def _places(fleet: Fleet) -> list[tuple[str, ...]]:
 
 def _content(fleet: Fleet) -> dict[str, object]:
     places = [
-        {**asdict(place.offered), "labels": dict(place.offered.labels), "address": place.address, "doing": asdict(place.doing)}
+        {**to_builtins(place.offered), "labels": dict(place.offered.labels), "address": place.address, "doing": to_builtins(place.doing)}
         for place in fleet.places
     ]
     return {
         "scheduler": fleet.scheduler,
         "places": places,
-        "desks": [asdict(desk) for desk in fleet.desks],
+        "desks": [to_builtins(desk) for desk in fleet.desks],
         "unusable": list(fleet.unusable),
     }

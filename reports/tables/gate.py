@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from memprof.base.terminal_text import harmless
 from memprof.base.units import counted
@@ -274,7 +275,13 @@ def _plain_proof(report: Report) -> dict[str, Any] | None:
     proof = report.proof
     if proof is None:
         return None
-    facts = {"key": asdict(proof.key), "added_bytes": proof.added_bytes, "seen": proof.seen, "silent": proof.silent, "holds": proof.holds}
+    facts = {
+        "key": to_builtins(proof.key),
+        "added_bytes": proof.added_bytes,
+        "seen": proof.seen,
+        "silent": proof.silent,
+        "holds": proof.holds,
+    }
     return {**facts, "rows": [_plain(row) for row in proof.rows]}
 
 

@@ -6,7 +6,8 @@ import html as escaping
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
@@ -29,8 +30,7 @@ PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
 Say = Callable[[str], str]
 
 
-@dataclass(frozen=True)
-class TextTable:
+class TextTable(Struct, frozen=True):
     """A table as texts: the first `labels` columns name the row, the others hold numbers."""
 
     title: str
@@ -44,8 +44,7 @@ def of_columns(title: str, columns: Sequence[tuple[str, Sequence[str]]], labels:
     return TextTable(title, tuple(head for head, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)), labels)
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """Tables that belong together, under a title and over their notes."""
 
     title: str
@@ -53,8 +52,7 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """A unit by name, and its size in bytes or nanoseconds."""
 
     name: str

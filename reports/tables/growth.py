@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
@@ -41,12 +43,12 @@ def render(grown: GrowthAnswer, *, unit: str | None = None, format: str = "markd
 def polled(run: Run, growth: Growth, format: str = "text") -> str:
     """The verdict on a process that was polled, as a sentence, or as json."""
     text = f"{plain(run.job.model.name)}: {words(growth)}"
-    return json.dumps({"sentence": text, **asdict(growth)}, indent=1) if format == "json" else text
+    return json.dumps({"sentence": text, **to_builtins(growth)}, indent=1) if format == "json" else text
 
 
 def _content(grown: GrowthAnswer) -> dict[str, Any]:
     kinds = tuple(replace(kind, runs=()) for kind in grown.kinds)
-    content = asdict(replace(grown, runs=(), kinds=kinds))
+    content: dict[str, Any] = to_builtins(replace(grown, runs=(), kinds=kinds))
     for part in (content, *content["kinds"]):
         del part["runs"]
     return content

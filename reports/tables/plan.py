@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from memprof.base.units import capitalised, counted, listed
 from memprof.plan.analysis import Analysis, Ordered, StepRow
@@ -41,9 +42,9 @@ def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
 def show(analysis: Analysis, steps: Sequence[StepRow] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
     """An analysis as text. format: `markdown`, `text` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
     if format == "json":
-        content: dict[str, Any] = asdict(analysis)
+        content: dict[str, Any] = to_builtins(analysis)
         if steps is not None:
-            content["steps"] = [asdict(row) for row in steps]
+            content["steps"] = [to_builtins(row) for row in steps]
         return json.dumps(content, indent=1, ensure_ascii=False)
     tables = [_costs(analysis, unit), *([_training(analysis, unit)] if analysis.training else []), _weights(analysis, unit)]
     tables += [_steps(analysis.chosen, steps, unit)] if steps is not None else [_peak(analysis.chosen, unit)]
@@ -209,7 +210,7 @@ def _notes(analysis: Analysis) -> list[str]:
 def reordered(done: Reordered, *, format: str = "text") -> str:
     """The outcome of reordering as a sentence or as JSON."""
     if format == "json":
-        return json.dumps(asdict(done), indent=1, ensure_ascii=False)
+        return json.dumps(to_builtins(done), indent=1, ensure_ascii=False)
     copied = f"; its external data is written too: {_names(done.files[1:])}" if done.files[1:] else ""
     copied += "".join(f"; assumed: {assumption}" for assumption in done.assumptions)
     if not done.moved:
@@ -224,7 +225,7 @@ def reordered(done: Reordered, *, format: str = "text") -> str:
 def packed(result: Packed, *, format: str = "markdown") -> str:
     """Offsets for a file's buffers, as a table or as JSON."""
     if format == "json":
-        content = asdict(result)
+        content = to_builtins(result)
         del content["csv"]
         return json.dumps(content, indent=1, ensure_ascii=False)
     least = ", proven the least" if result.proven else ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from memprof.plan.residency import Residency
 from memprof.records import metrics, summary
@@ -107,7 +108,7 @@ def _notes(planned: Residency, measured: dict[str, Any], timed: bool, run_ns: fl
 
 
 def _json(model: str, planned: Residency, runs: Sequence[Run], bandwidth: float | None, run_ns: float | None) -> dict[str, Any]:
-    content = {name: value for name, value in asdict(planned).items() if name not in ("resident", "shares", "loads", "speed")}
+    content = {name: value for name, value in to_builtins(planned).items() if name not in ("resident", "shares", "loads", "speed")}
     return {
         "model": model,
         **content,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
@@ -21,8 +22,7 @@ MARGIN = 0.1  # above a peak that was measured a few times only
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """A size in bytes with its margin, which is a share of the figure that it comes from, and what that figure is."""
 
     bytes: int
@@ -30,8 +30,7 @@ class Resource:
     figure: str
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What a container requests of memory, and its limit. env: the variables of its environment with which that was measured."""
 
     requests: Resource

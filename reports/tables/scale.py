@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from memprof.base.terminal_text import shortened
 from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
@@ -24,7 +26,7 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     found = resources.of_scale(scaled)
     if format == "json":
-        return json.dumps({**_plain(scaled), "resources": found and asdict(found)}, indent=1)
+        return json.dumps({**_plain(scaled), "resources": found and to_builtins(found)}, indent=1)
     say = grid.say_in(format)
     return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format)}"
 
@@ -263,7 +265,7 @@ def notes(scaled: Scaled) -> list[str]:
 
 def _plain(scaled: Scaled) -> dict[str, Any]:
     laws = [{"name": named.name, "law": _law(named.law)} for named in scaled.laws]
-    return {**asdict(replace(scaled, laws=(), planned=None)), "laws": laws, "planned": _law(scaled.planned)}
+    return {**to_builtins(replace(scaled, laws=(), planned=None)), "laws": laws, "planned": _law(scaled.planned)}
 
 
 def _law(law: Law | None) -> Mapping[str, object] | None:
@@ -271,7 +273,7 @@ def _law(law: Law | None) -> Mapping[str, object] | None:
         return None
     return {
         "text": sentence(law),
-        "coefficients": [{**asdict(entry), "words": entry.term.words} for entry in law.coefficients],
+        "coefficients": [{**to_builtins(entry), "words": entry.term.words} for entry in law.coefficients],
         "error": law.error,
         "points": law.points,
         "ranges": law.ranges,

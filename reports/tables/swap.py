@@ -14,8 +14,9 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from memprof.base.errors import UsageError, near
 from memprof.base.units import parse_duration_ns
@@ -35,8 +36,7 @@ Groups = Mapping[Key, Sequence[Run]]
 Extremes = tuple[float, float, float]
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """Each end is a time since the start in ns, the name of a phase or value, or None for the run's start or end. words: as the user wrote it."""
 
     begin: int | str | None = None

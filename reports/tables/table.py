@@ -20,8 +20,9 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
@@ -123,8 +124,7 @@ def _cell(cell: Any) -> Any:
 _STAYS_NOTE = f"{STAYS}: RSS above the baseline once the runtime was deleted"
 
 
-@dataclass(frozen=True)
-class ReportTables:
+class ReportTables(Struct, frozen=True):
     """The choices that all tables of one report share: a name in STATISTICS, a unit for bytes, and whether memory is shown above the baseline."""
 
     stat: str = "median"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from memprof.base.units import counted, format_bytes
 from memprof.footprint.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown

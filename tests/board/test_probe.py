@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Memprof
+from msgspec.structs import replace
 from support.compiler import once_compiled
 from support.native_programs import HEAD, HEADER, SWAPPED_OUT, folded, swapped_out
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from support.native_programs import folded
 
 from memprof.base.counter_bounds import peak_bound

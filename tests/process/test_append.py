@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.recorder_runs import QUICK, Silent, held_runtime, runs_in, started, wait_for
 

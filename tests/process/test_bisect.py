@@ -8,11 +8,11 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support import model_inputs
 from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from support.sample_runs import MIB

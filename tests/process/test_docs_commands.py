@@ -14,12 +14,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from conftest import Memprof, need_tool
+from msgspec.structs import replace
 from support import manual_files
 from support.manual import ROOT, blocks
 

@@ -6,11 +6,11 @@ import random
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from support.held_copies import LAYOUTS, holding, named, resident_bytes, score, write_tensors
 from support.looks import told
 

@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import need_tool
+from msgspec.structs import replace
 from support import native_programs, recorder_runs, sample_runs
 from support.compiler import once_compiled
 

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from msgspec.structs import replace
 from support import recorder_runs
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)

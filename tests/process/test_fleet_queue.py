@@ -8,10 +8,10 @@ import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.fleets import fleet, until
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from conftest import need_tool
+from msgspec.structs import replace
 from support.fleet_messages import OFFERED, Lab, kept  # noqa: F401  (the fixtures)
 from support.fleets import fleet
 from support.manual import ROOT, blocks

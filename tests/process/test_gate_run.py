@@ -8,10 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.checkout import ENGINE, QUICK, RUNTIME, SUITE, Checkout
 from support.native_programs import program
@@ -168,7 +168,7 @@ def test_orders_again_equal_original_orders(tmp_path, scenario):
 
     again = orders_again(runs, VariantKey("net", "a", 2))
 
-    assert again == orders
+    assert [replace(order, subject=Wanted()) for order in again] == [replace(order, subject=Wanted()) for order in orders]
 
 
 def run_of(order):

@@ -160,8 +160,7 @@ def test_run_without_iterations(llama):
 
 
 def test_table_shows_token_rate_and_rereads():
-    from dataclasses import replace
-
+    from msgspec.structs import replace
     from support.sample_runs import mark, run
 
     from memprof.reports.tables import table

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support import sample_runs, suites
 from support.leaks import LEAK
 from support.native_programs import program

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import need_tool
+from msgspec.structs import replace
 from support import sample_runs, suites
 from support.leaks import LEAK
 from support.native_programs import program

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.model_inputs import model
 

@@ -12,13 +12,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support.browser_page import Browser
 from support.growth_runs import followed
 from support.pages import contrast

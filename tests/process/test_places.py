@@ -13,12 +13,12 @@ import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from conftest import need_tool
+from msgspec.structs import replace
 from support import recorder_runs, sshd
 from support.compiler import compiled
 from support.ssh_files import place, sent_once  # noqa: F401  (the fixtures)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.recorder_runs import QUICK, measured, runs_in, runtime_file, with_patience
 from support.sample_runs import MIB, run
 

@@ -9,10 +9,10 @@ import math
 import os
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support import recorder_runs
 from support.recorder_runs import NEAR
 from support.sample_runs import MIB, machine, run

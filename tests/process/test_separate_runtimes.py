@@ -6,10 +6,10 @@ weights, so that their outputs must agree.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support import genai_model
 from support.exported_models import DATA, interpreter, planned
 from support.recorder_runs import NEAR

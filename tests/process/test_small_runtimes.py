@@ -7,13 +7,13 @@ import json
 import struct
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from support import ct2_model
 from support.recorder_runs import measured
 from support.session_cache import once

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.native_programs import EXAMPLES
 from support.recorder_runs import PYTHON
 from support.tables import cells

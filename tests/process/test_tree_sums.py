@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.attacks import trees
 from support.native_programs import built, program, ran, ran_until_seen
 from support.recorder_runs import MIB, with_patience

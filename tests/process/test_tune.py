@@ -7,10 +7,10 @@ import signal
 import statistics
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.recorder_runs import wait_for
 from support.session_cache import once

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.suites import apart, one
 from support.tune_runtime import COMMON, RUNTIME

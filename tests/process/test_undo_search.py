@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict, replace
 from support.recorder_runs import KNOB, MIB, NEAR_MIB, Silent
 
 from memprof.campaign import campaign
@@ -57,7 +57,7 @@ def runtime(tmp_path: Path) -> Callable[[str, dict[str, tuple[str, ...]], str], 
 
 def row_of(suite: Suite) -> tuple[Row, Run]:
     """Five repeats of a suite's only variant."""
-    runs = list(campaign.measure(plan(Suite(**{**vars(suite), "repeats": 5})).orders, Silent(), lambda line: None))
+    runs = list(campaign.measure(plan(Suite(**{**asdict(suite), "repeats": 5})).orders, Silent(), lambda line: None))
     wanted = metrics.metric("rss_peak_bytes")
     values = tuple(value for run in runs if (value := metrics.value(run, PEAK, wanted)) is not None)
     return summary.row(summary.key(runs[0]), PEAK, wanted.name, values, True), runs[0]

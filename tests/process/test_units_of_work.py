@@ -7,9 +7,9 @@ import itertools
 import shutil
 import sys
 import zlib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.native_programs import MIB, ran, ran_in_time
 from support.native_programs import program as compiled
 from support.sample_runs import worked

@@ -11,9 +11,10 @@ import pickle
 import random
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

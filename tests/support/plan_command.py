@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from memprof.models.identity import identify
 from memprof.records.types import Run

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot

@@ -6,7 +6,8 @@ import base64
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from memprof.records.types import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline, Work
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from memprof.growth.laws import laws
 from memprof.growth.scale.answer import ANONYMOUS, Named, PlaceRun, Scaled

@@ -9,11 +9,11 @@ Each side unpickles what the other sends. A scheduler does not: it needs no memp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from ...records.types import Model
 from ...subjects.suite import Build, Suite
@@ -31,8 +31,7 @@ Repeats = Mapping[str, tuple[int, ...]]  # their numbers, by variant
 How = Literal["usage", "unmade", "refused"]
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it."""
 
     name: str
@@ -41,8 +40,7 @@ class Sent:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Commits:
+class Commits(Struct, frozen=True):
     """Commits that a worker builds, as `bisect --suite` does on its own machine, and measures alternately with the comparison's suite.
 
     hashes: by their labels. repository: what the desk calls it. format: of its hashes, in git's words. pack: the comparison's file with git's
@@ -63,8 +61,7 @@ class Commits:
     which: Selection
 
 
-@dataclass(frozen=True)
-class SearchRequest:
+class SearchRequest(Struct, frozen=True):
     """What a search asks of a comparison beyond its suite's words. at, sessions, verifies, planned_bytes: of its Jobs, see records.Job.
 
     repeats: those to be measured; of a variant that is not named all. Of commits by label, and of others none. repeats_at: the same at a place by its
@@ -88,8 +85,7 @@ class SearchRequest:
     commits: Commits | None = None
 
 
-@dataclass(frozen=True)
-class ComparisonTask:
+class ComparisonTask(Struct, frozen=True):
     """Runs that one machine measures. title, desk: for people. suite: its files by their names in the comparison's folder. model: as the desk knows
     it, None for commands. names: what the desk calls the files that Jobs name. key: a hash of the whole request.
 
@@ -114,8 +110,7 @@ class ComparisonTask:
     sought: SearchRequest | None = None
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """How a comparison ended; without `how` it was measured. why: a sentence. unmade: why a commit cannot be built or started, by label."""
 
     how: How | None = None
@@ -123,8 +118,7 @@ class Result:
     unmade: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something that happens while a comparison is measured, at the worker of this address. task: its key at the scheduler.
 
     begins: in the first event. needs: hashes of files that the worker lacks. plan: how many runs there are. run: a line of a runs file. remark: for
@@ -143,8 +137,7 @@ class Event:
     end: Result | None = None
 
 
-@dataclass(frozen=True)
-class Offered:
+class Offered(Struct, frozen=True):
     """A place that a worker offers. host: the worker's. machine: the name of the place's machine."""
 
     place: str
@@ -165,8 +158,7 @@ class Offered:
         return resources(frozenset(self.labels.items()), self.labels_of_kind)
 
 
-@dataclass(frozen=True)
-class Doing:
+class Doing(Struct, frozen=True):
     """What a place does now: nothing where title is empty. done and runs: how many Runs there are, of how many. for_s: since when, in seconds."""
 
     title: str = ""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from . import scheduler
 from .scheduler import FleetPlace
@@ -20,8 +20,7 @@ _DESKS = "memprof-desks"
 _LOOK_S = 2.5
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A desk, and how many of its comparisons run, wait and are done. task: the key of one that is not."""
 
     desk: str
@@ -31,8 +30,7 @@ class Waiting:
     task: str = ""
 
 
-@dataclass(frozen=True)
-class Fleet:
+class Fleet(Struct, frozen=True):
     """See the module's text. unusable: a sentence for each place that this memprof cannot use."""
 
     scheduler: str

@@ -6,10 +6,11 @@ import getpass
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError, os_reason
 from ...base.files import sha256_of
@@ -25,8 +26,7 @@ from .message import ComparisonTask, Labels, SearchRequest, Sent
 _PER_RUN = 50 << 20  # what a run takes besides its model, as if it were bytes of it
 
 
-@dataclass(frozen=True)
-class MachineChoice:
+class MachineChoice(Struct, frozen=True):
     """How the machines of a campaign are chosen. labels: that each must have. each: a label, for whose every value all is measured once.
     spread: whether the machines that fit are interchangeable, so that repeats are divided among them."""
 
@@ -84,8 +84,7 @@ def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[Mapping[str, 
     return comparisons
 
 
-@dataclass(frozen=True)
-class SearchTrial:
+class SearchTrial(Struct, frozen=True):
     """A comparison that a search asks for. suite: its runs. sought: what it asks beyond that. reference: the file of the outputs that others are
     compared with. sent: of commits, what travels with them."""
 
@@ -184,8 +183,7 @@ def sent_of(model: Model, folder: str) -> list[Sent]:
     return sent
 
 
-@dataclass
-class _FileCollector:
+class _FileCollector(Struct):
     """Collects the files that a comparison's words name, and puts names in the comparison's folder in their place."""
 
     suite: Suite

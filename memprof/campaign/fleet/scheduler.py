@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ...base.errors import InputError
 from ...base.units import counted
@@ -44,8 +45,7 @@ def calm() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
 
 
-@dataclass(frozen=True)
-class FleetPlace:
+class FleetPlace(Struct, frozen=True):
     """A place at the scheduler. name, address: of its Dask worker, the only one of this name there. doing: what it does now."""
 
     name: str

@@ -20,9 +20,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import InputError
 from ...base.units import counted
@@ -40,8 +42,7 @@ _PIECE = 8 << 20
 MOST_FAILURES = 3  # of a comparison, after which it is given up, and of a place in a row, after which it gets nothing more
 
 
-@dataclass
-class _Open:
+class _Open(Struct):
     """A comparison that is not done. rank: its place among all, the first begins first. attempt: the number of the last that began.
 
     future: of its Dask task. workers: the addresses of those that Dask may give it to, None for all that offer what it asks for. place: where it is
@@ -71,8 +72,7 @@ class _Call:
         return self._call
 
 
-@dataclass
-class SchedulerClient:
+class SchedulerClient(Struct):
     """A campaign. See `runs`. earlier: what an existing runs file holds, see `comparisons_in`. stop: asked every second whether the rest is wanted no
     more. failed: a sentence for each comparison that was given up, by its key. outputs: by the same, what a search had sent. unmade: by the same, why
     commits cannot be built, by their labels. kind: the labels of the only kind of machine that may be used, None for all that fit.

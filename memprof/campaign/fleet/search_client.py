@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MemprofError, UsageError
 from ...base.units import counted
@@ -21,8 +23,7 @@ from .payload import SearchTrial
 from .scheduler_client import SchedulerClient
 
 
-@dataclass(frozen=True)
-class ComparisonResult:
+class ComparisonResult(Struct, frozen=True):
     """The result of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
     it up. outputs: the default's, if the search asked for them and they were small enough. seconds: from the question to the last Run. unmade: why
     commits cannot be built, by their labels."""
@@ -35,8 +36,7 @@ class ComparisonResult:
     unmade: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Machines:
+class Machines(Struct, frozen=True):
     """The machines of a fleet that have these labels. client: of the scheduler. kind: all labels of their kind, None while that is not chosen."""
 
     client: Any

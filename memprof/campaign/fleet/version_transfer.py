@@ -10,9 +10,11 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import UsageError
 from ...base.leftovers import scratch
@@ -46,8 +48,7 @@ class Travelling(Protocol):
 # -- releases
 
 
-@dataclass(frozen=True)
-class Releases:
+class Releases(Struct, frozen=True):
     """Releases of a package. suite: what is measured of each, of one variant. package, beside: see message.SearchRequest."""
 
     suite: Suite
@@ -65,8 +66,7 @@ class Releases:
 # -- commits
 
 
-@dataclass(frozen=True)
-class CommitPayload:
+class CommitPayload(Struct, frozen=True):
     """Commits in files. commits: all of them, as a worker gets them."""
 
     commits: Commits

@@ -21,11 +21,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.cache import cache_folder
 from ...base.errors import InputError, MemprofError
@@ -54,8 +55,7 @@ class Interrupted(KeyboardInterrupt):
     """What is measured is to end, and the worker goes on."""
 
 
-@dataclass
-class Station:
+class Station(Struct):
     """A place that is offered, and what is measured there. place: None while it is lost. worker: Dask's. task: the key of what it measures, empty
     while nobody may stop that. pieces: of files, from a desk."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from ...base.errors import EXIT_INTERRUPTED, InputError, UsageError
 from ...base.units import capitalised
@@ -61,8 +62,7 @@ def write_report(path: Path, kind: str, answer: object, picture: object) -> None
     talk(f"{path} is the report, {drawn} its picture")
 
 
-@dataclass(frozen=True)
-class Showing:
+class Showing(Struct, frozen=True):
     """How an answer is kept and shown: the runs file, the picture's file, the unit of sizes, JSON or a table, and each run or not."""
 
     output: str | None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from .answers import REPORT, report_file, with_remarks, write_report
 from .subject import VERBOSE, QuestionCommand, Words, place_options, reaching, subject

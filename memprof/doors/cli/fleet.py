@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import EXIT_OK, MeasurementError, UsageError
 from ...base.units import counted
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
 
 
-@dataclass(frozen=True)
-class FleetOptions:
+class FleetOptions(Struct, frozen=True):
     """The options for a fleet, as they were written."""
 
     address: str

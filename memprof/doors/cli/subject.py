@@ -10,12 +10,13 @@ import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
 from ...base.units import counted, format_duration
@@ -112,8 +113,7 @@ def command_line(without: Collection[str]) -> str:
     return shlex.join(kept)
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(Struct, frozen=True):
     """What is measured, as it stands on the command line: models, runtimes, a program's words behind `--`, and the settings by parameter.
 
     Only a command that takes several runtimes has more than one.

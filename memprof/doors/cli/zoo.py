@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
 import click
+from msgspec import to_builtins
 
 from ... import zoo
 from ...base import units
@@ -118,5 +118,5 @@ def command(
         made.append(zoo.describe(files))
         click.echo(f"made {' and '.join(made[-1].files)}: {units.format_bytes(made[-1].bytes)}, sha256 {made[-1].sha256[:12]}", err=True)
     if as_json:
-        facts = [dataclasses.asdict(model) for model in made]
+        facts = [to_builtins(model) for model in made]
         click.echo(json.dumps(facts if len(formats) > 1 else facts[0]))

@@ -9,7 +9,7 @@ import pickle
 import secrets
 import sys
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -144,6 +144,8 @@ class Memprof:
         If it rises, one more process finds the line of Python that allocates most of it, for the reason. Fails the test if that cannot
         be decided, or if the function fails. Raises UsageError as `function` does.
         """
+        from msgspec.structs import replace
+
         from ...base.runners import runners_path
         from ...campaign.progress import Silent
         from ...growth.grow import cause, grow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ class LeakAnswer:
 
     def failure(self, run: Run, most_bytes: int, most_calls: int) -> str | None:
         """Why the test fails, None if it passes. run: one of its processes. most_bytes: each call may keep. most_calls: a process makes."""
+        from msgspec.structs import replace
+
         from ...records.summary import key
         from ...verdicts import growth_limits
         from ...verdicts.growth_outlook import outlook

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from ...base.units import format_bytes
 from ...campaign.fleet.search_client import Machines
@@ -20,8 +22,7 @@ VERIFYING_REPEATS = 5
 ITERATION = "iteration"
 
 
-@dataclass(frozen=True)
-class TuneRequest:
+class TuneRequest(Struct, frozen=True):
     """A search to be made.
 
     suite: of one model in a runtime, or of a program, with what holds for all trials; its thread counts are searched over, the first being the
@@ -59,8 +60,7 @@ class TuneRequest:
         }
 
 
-@dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Struct, frozen=True):
     """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
 
     number: its runs are those of the variant whose name begins with # and this, after the request's prefix; 0 is the default.
@@ -83,8 +83,7 @@ class Recommendation:
     late_rise_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """Settings that were measured again and are no proposal. number: see Recommendation.
 
     rival: the number of the row that stands for it: one that beats it in those runs, or one with fewer settings and no other figures. None if it
@@ -97,8 +96,7 @@ class LeftOut:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Tuned:
+class Tuned(Struct, frozen=True):
     """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
 
     model: the program's name where it has none. runtime: the program's name for a program. timed: what the times are of: an iteration, or a phase
@@ -126,7 +124,7 @@ class Tuned:
     complete: bool
     verified: bool
     tolerance: float
-    runs: tuple[Run, ...] = field(default=(), repr=False)
+    runs: tuple[Run, ...] = ()
     repeats: int = VERIFYING_REPEATS
     threads: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -150,8 +148,7 @@ class Tuned:
         return f"{self.model}, {self.runtime}: no settings were found that stay within {format_bytes(self.goal.budget)}"
 
 
-@dataclass(frozen=True)
-class TunedRuntimes:
+class TunedRuntimes(Struct, frozen=True):
     """The answers of several runtimes to the same request. failed: the sentence of each runtime whose default settings fail, by name."""
 
     answers: tuple[Tuned, ...]
@@ -181,8 +178,7 @@ def shown(settings: Settings) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
 
 
-@dataclass(frozen=True)
-class SettingValues:
+class SettingValues(Struct, frozen=True):
     """Settings by their kind: knobs, thread counts (none if it is the default's), and what is filled in: variables, a program's words."""
 
     knobs: dict[str, str]
@@ -257,7 +253,7 @@ def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendat
 def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
     """The command line that measures settings again. order: that of these settings."""
     suite, own = request.suite, request.suite.only
-    given = vars(suite) | {"env": order.job.env, "set": {}}
+    given = asdict(suite) | {"env": order.job.env, "set": {}}
     if own.command is not None:  # knobs of a program are variables, and its words have every value filled in
         env = {name: value for name, value in order.env.items() if value is not None}
         filled = {"threads": (), "cwd": order.job.cwd} | ({} if suite.drive is not None else {"warmup": None, "runs": None})

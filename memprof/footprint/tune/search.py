@@ -19,7 +19,8 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 Settings = frozenset[tuple[str, str]]
 Needs = Mapping[tuple[str, str], Mapping[str, str | None]]
@@ -43,8 +44,7 @@ _BEST_VALUES = 5
 _WEIGHTS = (1.0, 0.6, 0.25)
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One measurement of some settings: PEAK in bytes and time in ns of an iteration, both None if it failed.
 
     changes: the model's outputs were not the default's.
@@ -60,8 +60,7 @@ class Trial:
         return self.peak is not None and self.time is not None
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(Struct, frozen=True):
     """The aim of a search: the least peak, with max_time among settings that take at most so many times the default's time; with a budget in
     bytes the least time among settings that keep within it.
     """
@@ -70,8 +69,7 @@ class Goal:
     budget: float | None = None
 
 
-@dataclass(frozen=True)
-class TrialPoint:
+class TrialPoint(Struct, frozen=True):
     """Settings with the medians of their trials."""
 
     settings: Settings
@@ -81,8 +79,7 @@ class TrialPoint:
     changes: bool = False
 
 
-@dataclass
-class Search:
+class Search(Struct):
     """Ask it for settings, tell it their costs; see the module's text.
 
     knobs: by name, the values that differ from the default's. needs: for a value that acts only beside others, the value of each other knob,

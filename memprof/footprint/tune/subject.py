@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError, near
 from ...programs import commands

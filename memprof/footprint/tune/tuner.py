@@ -10,7 +10,8 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MeasurementError, UsageError
 from ...base.leftovers import scratch

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...base.units import capitalised, counted, format_bytes
 from ...campaign.progress import Progress

@@ -13,8 +13,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import product
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import MeasurementError, UsageError
 from ...base.pairs import WITH_COMMAS, by_name
@@ -51,16 +53,14 @@ _IN_TIME = 0.9  # of its time: what ended sooner was not ended by time
 TWO_KINDS = "Two kinds of processes shared the budget: --same or --fresh gives all of it to one, and a larger --budget gives both more."
 
 
-@dataclass(frozen=True)
-class UnitBudget:
+class UnitBudget(Struct, frozen=True):
     """At most so many units per process and so much time in all; None for no such limit. With neither it is five minutes."""
 
     units: int | None = None
     time_ns: int | None = None
 
 
-@dataclass(frozen=True)
-class GrowRequest:
+class GrowRequest(Struct, frozen=True):
     """The question: which work is repeated, and for how long at most.
 
     suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines that end a program's units,
@@ -91,18 +91,16 @@ class GrowRequest:
         return self.suite.only.command
 
 
-@dataclass(frozen=True)
-class KindGrowth:
+class KindGrowth(Struct, frozen=True):
     """The verdict on the processes of one kind in their last round. inputs: what they got, in words. resident, runs: as in GrowthAnswer."""
 
     inputs: str
     verdict: growth.Verdict
     resident: tuple[tuple[int, int], ...]
-    runs: tuple[Run, ...] = field(default=(), repr=False)
+    runs: tuple[Run, ...] = ()
 
 
-@dataclass(frozen=True)
-class GrowthAnswer:
+class GrowthAnswer(Struct, frozen=True):
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
     last, by process. would_change: what more work could overturn the verdict. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM,
     after a whole round. runs: those of the last round. why: the two looks of --why, if they were taken. who: the call sites of --who, if they were
@@ -122,7 +120,7 @@ class GrowthAnswer:
     threads: int | None = None
     remarks: tuple[str, ...] = ()
     interrupted: bool = False
-    runs: tuple[Run, ...] = field(default=(), repr=False)
+    runs: tuple[Run, ...] = ()
     why: two_looks.GrowthParts | None = None
     who: Rises | None = None
     fresh: bool = False
@@ -405,7 +403,7 @@ def _of_one(verdict: growth.Verdict) -> growth.Verdict:
     last = verdict.processes[-1]
     if last.word != "grows":
         return verdict
-    facts = {name: getattr(last, name) for name in growth.Growth.__dataclass_fields__}
+    facts = {name: getattr(last, name) for name in growth.Growth.__struct_fields__}
     return growth.Verdict(**facts, processes=verdict.processes)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError
 from ...records.settings import inputs_in_words
@@ -17,8 +19,7 @@ from ...subjects.suite import Suite
 Wish = Literal["same", "fresh", "both"]
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """What the iterations of a process get. varied: inputs of several shapes, one after another; fresh: new content each time."""
 
     varied: bool = False

@@ -7,8 +7,9 @@ worst of several moments needs. Both are more than a sum of terms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .terms import Coordinates, Term
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 _CHANCE = (float(1 << 20), 0.005)
 
 
-@dataclass(frozen=True)
-class ArenaLaw:
+class ArenaLaw(Struct, frozen=True):
     """An arena whose regions double, or another (doubles). size: what it needs at a place, in bytes, but for a constant and `beside`; None where
     nobody can tell. beside: terms of what is not in the arena, such as the weights of each session. terms: what the tensors in it grow with, as a
     plan has it; empty without a plan that has it."""

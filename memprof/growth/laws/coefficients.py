@@ -12,8 +12,9 @@ A law is fitted to several runs, so it is a figure of none of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ...base.errors import UsageError, near_or_all
 from ...base.units import format_bytes
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from .laws import Coefficient, Law
 
 
-@dataclass(frozen=True)
-class LawAtLimit:
+class LawAtLimit(Struct, frozen=True):
     """A law to be held to a limit in bytes per unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
     holds. failure: why there is no answer at all. undecided: why the law's terms are not to be believed."""
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .arena import ArenaLaw
 from .terms import Kind, SizePoint, Term, columns_of, ranges_of
@@ -40,8 +41,7 @@ _ALIKE = 1e-5  # of a term of length 1: with less of it beside all others, the p
 _SETTLED = 1e-3  # weights that change by less
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Terms fitted to points.
 
     bytes: a coefficient for each term; covariance: theirs, a row and a column for each, in units of the noise. scale: of residuals, in the same

@@ -9,8 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.thread_limits import load_scipy
 from .arena import ArenaLaw
@@ -33,8 +36,7 @@ _EVERY = 512
 _AT_ONCE = 64
 
 
-@dataclass(frozen=True)
-class Coefficient:
+class Coefficient(Struct, frozen=True):
     """A term's coefficient in bytes, and the interval in which it lies with 95%."""
 
     term: Term
@@ -43,8 +45,7 @@ class Coefficient:
     high_bytes: float
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """The size to expect at a place, and the interval in which it lies with 95%. beyond: the dimensions whose measured range does not hold it."""
 
     at: Coordinates

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from ...base.units import format_number
 
@@ -27,8 +28,7 @@ Coordinates = Mapping[str, float]
 Kind = Literal["", "doubling", "pages"]
 
 
-@dataclass(frozen=True)
-class SizePoint:
+class SizePoint(Struct, frozen=True):
     """A measured size at a place. least: the run died for lack of memory, so that it needs at least so much."""
 
     at: Coordinates
@@ -36,8 +36,7 @@ class SizePoint:
     least: bool = False
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(Struct, frozen=True):
     """A product of powers of dimensions; without any, the constant. `dimension` is then taken as `kind` says: rounded up to a power of two, or to a
     multiple of `size`. each: a dimension among whose parts the first is divided, so that each part is rounded
     up to pages (a context among slots); empty for none."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import UsageError
 from ...base.units import format_bytes
@@ -23,8 +25,7 @@ CHARGED = "their control group at the end"
 _Places = Sequence[Mapping[str, int]]
 
 
-@dataclass(frozen=True)
-class ScaleRequest:
+class ScaleRequest(Struct, frozen=True):
     """The question: what is measured, and the dimensions to vary.
 
     suite: of one model in a runtime; the name of its variant, if it has one, stands before the place in the name of the runs. predictions: places
@@ -56,8 +57,7 @@ class ScaleRequest:
         return counts[0] if counts else None
 
 
-@dataclass(frozen=True)
-class PlaceRun:
+class PlaceRun(Struct, frozen=True):
     """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died for lack of memory, and its sizes are at least so
     much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
     was fitted to it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share. again: the
@@ -74,16 +74,14 @@ class PlaceRun:
     again: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(Struct, frozen=True):
     """The law of one figure: PEAK, a phase's peak, or anonymous memory at the end. law: None where no simple law holds."""
 
     name: str
     law: Law | None
 
 
-@dataclass(frozen=True)
-class PeakChange:
+class PeakChange(Struct, frozen=True):
     """A place where another phase makes the peak: beyond this value of a dimension, with the others at `others`."""
 
     dimension: str
@@ -93,8 +91,7 @@ class PeakChange:
     others: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Within:
+class Within(Struct, frozen=True):
     """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits, and
     possibly where the law's interval does not bound it (value is a number then). confirmed_bytes: the size that was measured at the predicted
     value, None where it was not run; ended: how that run failed, if it did. refused: the lowest value that the runtime refused with these
@@ -125,8 +122,7 @@ class Within:
         return self.possibly is not None or self.value is None
 
 
-@dataclass(frozen=True)
-class Against:
+class Against(Struct, frozen=True):
     """A term of the measured law beside the planner's: bytes per unit of each, None where one of them has no such term."""
 
     words: str
@@ -134,8 +130,7 @@ class Against:
     planned_bytes: float | None
 
 
-@dataclass(frozen=True)
-class Scaled:
+class Scaled(Struct, frozen=True):
     """The answer. main: the name of the law that predictions are of. undecided: the lack, and what to add; empty if decided.
     planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
     mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again. env: the variables that a

@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MemprofError
 from ...base.runners import runners_path

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...base.errors import InputError
 from ...plan import Buffer, Problem, greedy, lifetimes
@@ -43,8 +44,7 @@ print(json.dumps([[each["op_name"], *([int(number) for number in each[key]] for 
 """
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """Operators that run as one, by number in the graph, and the tensors that they read from around them and leave there. apart: XNNPACK has them."""
 
     operators: tuple[int, ...]
@@ -60,8 +60,7 @@ Arena = tuple[tuple[int, int, Amount], ...]
 _MOST_BYTES = 1 << 53  # no machine has as much, and what is far above any limit need not be placed
 
 
-@dataclass(frozen=True)
-class Delegated:
+class Delegated(Struct, frozen=True):
     """The activations at any place. between: the interpreter's arena; workspaces: XNNPACK's workspace as each part needs it."""
 
     between: Arena

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+
+from msgspec import Struct
 
 from .bfc import BfcArena, planned_block
 from .heap import Heap
@@ -24,8 +25,7 @@ _MOST_TERMS = 3
 _HIGHEST_DEGREE = 3
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """The requests of two runs of a session, one after the other, without an arena.
 
     first, second: the requests of each run in order: n allocates number n, and ~n releases it. sizes: of each number, in bytes. sites: for each,
@@ -66,8 +66,7 @@ def parse(lines: Iterable[str], first: tuple[int, int], second: tuple[int, int],
     return Recording(tuple(runs[0]), tuple(runs[1]), tuple(sizes), tuple(sites), inputs)
 
 
-@dataclass(frozen=True)
-class Requests:
+class Requests(Struct, frozen=True, dict=True):
     """The requests at any place. amounts: the size of each number, and then that of each input, as sums of products of dimensions. block: the number
     of the block that holds the second run's tensors, None for a runtime that makes none; planned: the numbers of the first run that lie in it."""
 
@@ -167,8 +166,7 @@ def _asked(recording: Recording) -> list[int]:
 # -- sizes as sums of products
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """A sum of products of dimensions: for each, the powers by dimension and what it is multiplied by."""
 
     terms: tuple[tuple[tuple[tuple[str, int], ...], Fraction | int], ...]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MemprofError, UsageError
 from ...campaign import campaign, side_by_side
@@ -246,7 +246,7 @@ class Places:
         return self._place is HERE and self._request.fleet is None
 
     def _guarded(self, order: Order) -> Order:
-        return order if self._guard is None else replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
+        return order if self._guard is None else replace(order, **self._guard.start(_free()))
 
     def _alone(self, order: Order, count: int) -> PlaceRun:
         (run,) = campaign.measure([self._guarded(order)], Quiet(self._progress, count), self._keep)

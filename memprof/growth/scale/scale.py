@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MeasurementError, UsageError
 from ...base.units import capitalised, format_bytes

@@ -13,10 +13,11 @@ import random
 import time
 from bisect import insort_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Literal
+
+from msgspec import Struct
 
 from ..orders.problem import Buffer
 from . import skyline
@@ -30,8 +31,7 @@ _SOLVER_ROUND = 2
 _FEW = 256  # of so many buffers a look at each takes less time than numpy's calls
 
 
-@dataclass(frozen=True)
-class Packing:
+class Packing(Struct, frozen=True):
     """offsets: in bytes, for each buffer in the order given. size_bytes: of the arena. No arena is below lower_bound_bytes; proven: this arena
     has that size. how: what found it and what proved it, in words."""
 

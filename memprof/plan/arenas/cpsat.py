@@ -7,15 +7,15 @@ One worker with a fixed seed searches, so that the same problem takes the same w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..orders.problem import Buffer
 from .skyline import SkylinePacking, sections
 
 
-@dataclass(frozen=True)
-class Smallest:
+class Smallest(Struct, frozen=True):
     """offsets: by position, None where nothing better was found. bound: no arena of these buffers is smaller, in the unit of their sizes."""
 
     offsets: tuple[int, ...] | None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...base import files
 from ...base.errors import InputError, os_reason
@@ -22,8 +23,7 @@ _LARGEST = 1 << 62
 _MOST_BUFFERS = 30_000
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """A file's buffers, numbered from 0, and their names in the file."""
 
     names: tuple[str, ...]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from . import arena, minimalloc
 from .arena import Verdict
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """A packing of a file's buffers. verdict: whether the capacity was met, is proven impossible or is undecided; None without a capacity.
 
     offsets: by the name that the file has for a buffer. No arena is below lower_bound_bytes; proven: this arena has that size.

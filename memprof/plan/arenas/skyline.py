@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..orders.problem import Buffer
 
 _RESTART = 5000
 
 
-@dataclass(frozen=True)
-class SkylinePacking:
+class SkylinePacking(Struct, frozen=True):
     """offsets: in the unit of the sizes, by position in the given buffers, or None. impossible: it is proven that there are none."""
 
     offsets: tuple[int, ...] | None
@@ -65,8 +65,7 @@ def _luby(index: int) -> int:
     return 1 << size - 1 if index == (1 << size) - 1 else _luby(index - (1 << size - 1) + 1)
 
 
-@dataclass
-class _Frame:
+class _Frame(Struct):
     """A decision: the choices left in its place, the sections as they were before it, and the earlier decisions (bits) that it and the failures
     under it rest on."""
 

@@ -7,8 +7,9 @@ understand, and `assumptions` everything that it took for granted: nothing count
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from ...base.errors import InputError, UsageError, near
 from ...models import MOST_DIMENSIONS
@@ -43,8 +44,7 @@ def shown(name: str) -> str:
     return name if name.isprintable() else "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
 
 
-@dataclass(frozen=True)
-class Activation:
+class Activation(Struct, frozen=True):
     """A tensor that an operator makes or the caller gives. bytes: None where they are not known; `why` then gives the reason."""
 
     name: str
@@ -58,8 +58,7 @@ class Activation:
 Content = bytes
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True):
     """The place of a weight's content: bytes of a file from an offset."""
 
     path: Path
@@ -67,8 +66,7 @@ class Span:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """Constant data. bytes: in memory, by type and shape (of a sparse weight, as stored); None where the type's size is not known.
 
     content: the place of its bytes, or the bytes; None where the file has only their place. trainable: its type is floating, and it is no running
@@ -83,8 +81,7 @@ class Constant:
     trainable: bool = False
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(Struct, frozen=True):
     """An operator in the file's order.
 
     place: its number in the file. kind: its type, with its domain where that is not the format's own. reads, writes: numbers into the
@@ -105,24 +102,21 @@ class Operator:
     stateful: bool = False
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(Struct, frozen=True):
     """A graph inside an operator. repeated: it runs any number of times, its results becoming its inputs."""
 
     graph: Graph
     repeated: bool = False
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """A thing that was not understood, with its effect on the figures, and the names it concerns."""
 
     what: str
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(Struct, frozen=True):
     """An operator whose result a runtime computes once, because every input of it is constant: the weights it reads, and those it makes. fused: it
     is taken for a part of its readers."""
 
@@ -131,16 +125,14 @@ class Folded:
     fused: bool = False
 
 
-@dataclass
-class Remarks:
+class Remarks(Struct):
     """Remarks on a graph, collected while its file is read."""
 
     assumptions: list[str] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(Struct, frozen=True):
     """A model's main graph, or a graph inside an operator. Tensors that a body reads from around it are read by its operator, and belong to the graph
     around it.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...base.errors import InputError
 from ...models import MOST_DIMENSIONS

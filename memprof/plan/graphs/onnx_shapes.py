@@ -7,9 +7,10 @@ import math
 import time
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from ...base.errors import UsageError
 from ...base.units import counted, listed
@@ -63,8 +64,7 @@ def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks
     return result
 
 
-@dataclass
-class _Means:
+class _Means(Struct):
     """The time and bytes that may still be spent on computing values. spent: they ran out, and some values were not computed."""
 
     opset: int
@@ -383,8 +383,7 @@ def _forget_placeholders(graph: Any) -> None:
             _forget_placeholders(inner)
 
 
-@dataclass
-class _Bound:
+class _Bound(Struct):
     path: Path
     symbols: dict[str, int] = field(default_factory=dict)
     changed: bool = False

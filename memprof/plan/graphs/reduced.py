@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ..orders.problem import Problem, peak
 from .graph import Graph, Operator
 
 
-@dataclass(frozen=True)
-class Mapped:
+class Mapped(Struct, frozen=True):
     """A problem and the meaning of its numbers.
 
     operators, kinds, tensors: names of the problem's operators and tensors. weights: those that each operator needs, its bodies'

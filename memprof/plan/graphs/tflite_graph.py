@@ -11,8 +11,10 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError, os_reason
 from ...base.files import Torn, mapped
@@ -87,8 +89,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
         raise InputError(f"model {path}: this is not a TFLite model, or not a complete one") from None
 
 
-@dataclass(frozen=True)
-class _Rebatch:
+class _Rebatch(Struct, frozen=True):
     """A first dimension in place of another."""
 
     old: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...base.errors import InputError, os_reason
 from ...base.files import sha256_of
@@ -16,16 +17,14 @@ from .graph import Constant, Graph, Span
 _READ_AT_MOST = 4
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """How many weights of a sort there are, and their bytes."""
 
     count: int = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """A model's weights by what becomes of them. Each is in `stored`, and in as many of the others as it fits.
 
     shared: read by several operators, so that a runtime that keeps them apart (in two layouts, say) holds more than is stored. duplicated:

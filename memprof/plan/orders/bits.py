@@ -8,15 +8,15 @@ rest on. The same search can walk in both directions, `forwards` and `backwards`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .problem import Problem
 
 StepCost = Callable[[int, int, int], tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Bits:
+class Bits(Struct, frozen=True):
     """A problem's graph: masks of operators, one for each operator.
 
     before, after: direct producers and consumers. above, below: all ancestors and all descendants. written: bytes that each operator

@@ -6,9 +6,10 @@ All of them are deterministic: ties go to the operator with the lowest number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
+
+from msgspec import Struct
 
 from .bits import Bits, StepCost, backwards, forwards, mask, members, readied
 from .problem import Problem
@@ -136,8 +137,7 @@ def _begun(readers: int, later: int, op: int) -> int:
 _Partial = tuple[int, int, int, Any]
 
 
-@dataclass(frozen=True)
-class Beam:
+class Beam(Struct, frozen=True):
     """The result of a beam search: an order with a peak below the one to beat, or None. complete: no state was left out, so that None means
     that there is no such order."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from . import heuristics
 from .bits import bits
@@ -21,8 +22,7 @@ _SLICE = 400
 _STATES = 4_000_000
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(Struct, frozen=True):
     """The best order found. No order has a peak below lower_bound_bytes; proven: peak_bytes is that bound. how: what found it and what proved
     it, in words."""
 

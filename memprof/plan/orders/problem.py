@@ -13,15 +13,15 @@ outputs and all that a later step still reads. The scratch memory of kernels is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from ...base.errors import InputError
 from .topological import topological
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True, dict=True):
     """A graph: tensors and operators by number.
 
     sizes: bytes of each tensor. reads, writes: the tensors that each operator reads and writes. given, kept: tensors that are there before the
@@ -121,8 +121,7 @@ class Problem:
         return self.sizes[source] == self.sizes[target] and source not in self.kept
 
 
-@dataclass(frozen=True)
-class OrderStep:
+class OrderStep(Struct, frozen=True):
     """An operator of an order and its needs while it runs.
 
     in_use_bytes: its inputs and outputs (an output written over an input counts once); keep_bytes: other tensors that are still
@@ -137,8 +136,7 @@ class OrderStep:
     peak_bytes: int
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """A piece of memory and when it is needed: from step `lower` to before step `upper`, in bytes. id: the tensor that lies in it, or the
     first of those that share it in place."""
 

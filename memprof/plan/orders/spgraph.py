@@ -14,14 +14,14 @@ A tensor that several parallel branches read is freed by the last of them; searc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .bits import Bits, mask, members
 from .problem import Problem
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """Operators that run one after the other: how far memory rises above where it was, and by how much it has changed at the end (bytes)."""
 
     hill: int
@@ -75,8 +75,7 @@ def _jobs(problem: Problem, graph: Bits) -> list[Segment] | None:
     return jobs
 
 
-@dataclass
-class _OperatorSet:
+class _OperatorSet(Struct):
     """A set of operators, and the parts that it consists of: one after the other, or free of one another."""
 
     ops: int

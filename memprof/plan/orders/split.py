@@ -6,14 +6,13 @@ whole is the highest of the pieces' peaks, and their best orders one after the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from .bits import Bits, members
 from .problem import Problem
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A part of a graph as a problem: tensors alive when it begins are given, those wanted later are kept, and those that it never touches
     are one tensor. ops: its operators' numbers in the whole graph."""
 

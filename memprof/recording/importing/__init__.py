@@ -8,8 +8,9 @@ with a note. A log that no format knows is an error. No format's reader raises a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ...base import file_kinds
 from ...base.errors import InputError, UsageError, os_reason

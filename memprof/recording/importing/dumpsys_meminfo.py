@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ...base.units import format_bytes
 from ...records.types import RUN, Mark, Value
@@ -49,8 +50,7 @@ def knows(text: str) -> bool:
     return _HEADING in text or bool(_PROCESS.search(text)) or any(_LIST.match(line) for line in text.splitlines())
 
 
-@dataclass
-class _Dump:
+class _Dump(Struct):
     """A process at one moment. rows: KiB by row and title of the column. details and summary: KiB by row."""
 
     pid: int

@@ -8,8 +8,10 @@ import re
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import InputError
 from ...records.types import Mark, Timeline, Value
@@ -28,8 +30,7 @@ RSS_POLLED = "RSS was polled, its peaks may have been higher"
 MEAN_LATENCY = "EXECUTE's latency is the mean of its runs"
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """A measurement as a log tells it; fields that the log does not tell are empty. version: the runtime's."""
 
     tool: str

@@ -15,8 +15,9 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from ...records.types import EXECUTE, MODEL_LOAD, PREPARE, Value
 from .measurement import KIB, NUMBER, RSS_POLLED, Measurement, check_count, count, in_a_row, torn

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from ...records.types import RUN, Mark, Value
 from .measurement import KIB, Measurement, check_count, count, figure_name, whole_lines
@@ -36,8 +37,7 @@ def knows(text: str) -> bool:
     )
 
 
-@dataclass
-class _Copy:
+class _Copy(Struct):
     """A process at one moment, in bytes. status: its lines. sums: those of smaps, over all mappings. rss: by file or kind of mapping."""
 
     name: str = ""

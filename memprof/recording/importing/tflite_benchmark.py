@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...records.types import EXECUTE, MODEL_LOAD, WARMUP, Value
 from .measurement import MEAN_LATENCY, MIB, NUMBER, Measurement, check_count, count, in_a_row, torn

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
 from ...campaign import campaign
@@ -36,8 +38,7 @@ _OPEN = 4  # builds held at a time; those that are not held may go from the cach
 _REQUEST = "request"  # the unit of growth of a server that memprof asks
 
 
-@dataclass(frozen=True)
-class Bisected:
+class Bisected(Struct, frozen=True):
     """The answer. question: what was followed. phases: the first phase in which each step is seen. also: the other differences
     between both sides of each, such as a package that the release brought along. sides: of each step, explained before and
     after. undoing: what undoes each step for the worse, None where that was not asked or has no meaning. seconds: how long it took."""

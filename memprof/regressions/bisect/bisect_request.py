@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from ...base import files
 from ...base.cache import cache_folder
@@ -27,8 +28,7 @@ from ...verdicts.verdicts import Limits
 from .version_range import Versions
 
 
-@dataclass(frozen=True)
-class BisectRequest:
+class BisectRequest(Struct, frozen=True):
     """What is asked. variant, model: the place to follow, None for the one that differs most between the ends. explain: whether both sides are
     explained at the end. vary, per: of a law or of growth. fleet: the machines to measure on, None for this machine."""
 
@@ -50,16 +50,14 @@ class BisectRequest:
         return self.versions.suite
 
 
-@dataclass(frozen=True)
-class StepSide:
+class StepSide(Struct, frozen=True):
     """A side of a step, explained; why: the reason if it could not be."""
 
     explanation: Explanation | None
     why: str = ""
 
 
-@dataclass(frozen=True)
-class SearchConditions:
+class SearchConditions(Struct, frozen=True):
     """What figures of a search hold for: the machine, None on a fleet, whose labels are in the question, and the facts of `Versions`."""
 
     machine: Machine | None

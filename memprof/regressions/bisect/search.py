@@ -16,8 +16,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...records import summary
 from ...records.summary import Key
@@ -35,8 +37,7 @@ _LIKELY = 0.2
 MOST_ENDS = 4
 
 
-@dataclass(frozen=True)
-class Unable:
+class Unable(Struct, frozen=True):
     """Why a version cannot be built or run, or cannot be told from either end. number: the version's."""
 
     reason: str
@@ -51,8 +52,7 @@ Figures = Mapping[int, "tuple[float, ...]"]
 Ask = Callable[[Sequence[RepeatCounts]], "list[Figures | Unable]"]
 
 
-@dataclass(frozen=True)
-class FigureQuestion:
+class FigureQuestion(Struct, frozen=True):
     """The figure to follow. bound_bytes: of peaks on this machine. limits: the smallest difference that counts."""
 
     key: Key
@@ -62,8 +62,7 @@ class FigureQuestion:
     limits: Limits = field(default_factory=Limits)
 
 
-@dataclass(frozen=True)
-class VersionStep:
+class VersionStep(Struct, frozen=True):
     """The step: it lies after `before` and at `at` at the latest. judged: both, by the gate. between: the versions between them, which are
     skipped, none if the very version is known."""
 
@@ -73,8 +72,7 @@ class VersionStep:
     between: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Searched:
+class Searched(Struct, frozen=True):
     """How a search ended. ends: both ends, by the gate. steps: the steps, one without --all, none if the ends do not differ.
 
     values: the figures of each version that was measured. skipped: why others were not.
@@ -111,8 +109,7 @@ class Unanswered(Exception):
 Side = Literal["good", "bad"]
 
 
-@dataclass
-class _One:
+class _One(Struct):
     """A machine that measures one version after another, and keeps what it has."""
 
     look: Look

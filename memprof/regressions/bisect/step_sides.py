@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError, near_or_all
 from ...records import metrics, settings, summary

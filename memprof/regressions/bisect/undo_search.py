@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...base.errors import MemprofError
 from ...campaign import campaign
@@ -29,8 +31,7 @@ _TOGETHER = 4  # so many of the knobs that help most are set two at a time, if n
 _ALIKE = 0.02  # latencies that differ by less are the same
 
 
-@dataclass(frozen=True)
-class Undoing:
+class Undoing(Struct, frozen=True):
     """What undoes a step. settings: knobs, None if none was found; median: the figure with them, in the metric's unit; slower: the latency with them
     as a share of that without. tried: how many settings were measured."""
 
@@ -40,8 +41,7 @@ class Undoing:
     slower: float | None = None
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(Struct, frozen=True):
     settings: Mapping[str, str]
     values: tuple[float, ...]
     latency: float | None

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import MemprofError, UsageError, near
 from ...base.files import sha256_of
@@ -26,8 +28,7 @@ from ...versions.pip import Listed
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Versions:
+class Versions(Struct, frozen=True):
     """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a

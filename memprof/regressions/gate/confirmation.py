@@ -6,7 +6,9 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base.errors import InputError, MemprofError, UsageError
 from ...base.runners import runners_path
@@ -91,8 +93,7 @@ def _runs_of(runs: Sequence[Run], place: VariantKey) -> list[Run]:
     return [run for run in runs if summary.key(run).place == place]
 
 
-@dataclass
-class Checks:
+class Checks(Struct):
     """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's entries, or why there are none."""
 
     request: GateRequest

@@ -9,8 +9,9 @@ import datetime
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict, replace
 
 from ...base.errors import InputError, MeasurementError, UsageError
 from ...base.units import counted
@@ -288,7 +289,7 @@ def _proposed(subject: Suite, repeats: int | None, head: Sequence[BaselineEntry]
     command = subject.only.command
     if proposed is None or head[0].failed or command is None:
         return {}
-    words = (["--build", subject.build.command] if subject.build is not None else []) + options(vars(subject) | {"repeats": repeats})
+    words = (["--build", subject.build.command] if subject.build is not None else []) + options(asdict(subject) | {"repeats": repeats})
     given = "".join(f" {shlex.quote(word)}" for word in words)
     return {f"{proposed.sentence}:": f"memprof gate --budget {proposed.word}{given} -- {_words(command)}"}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ...campaign.progress import Keep, Progress
 from ...records.summary import Key
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from ...growth.grow.grow import GrowRequest, GrowthAnswer
 
 
-@dataclass(frozen=True)
-class GrowthMeasurement:
+class GrowthMeasurement(Struct, frozen=True):
     """A growth to measure: of which variant, by which unit, within which limit, and how."""
 
     key: Key

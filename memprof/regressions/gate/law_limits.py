@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...campaign.progress import Keep, Progress
 from ...growth.laws import coefficients
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from ...growth.scale.answer import Scaled, ScaleRequest
 
 
-@dataclass(frozen=True)
-class LawMeasurement:
+class LawMeasurement(Struct, frozen=True):
     """A law to measure: of which variant, how, and the term that is held to a limit in bytes."""
 
     key: Key

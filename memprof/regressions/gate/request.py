@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from ...base.errors import UsageError
 from ...base.files import check_new, check_target
@@ -28,8 +29,7 @@ BASE: Final = "base"
 HEAD: Final = "head"
 
 
-@dataclass(frozen=True)
-class GateRequest:
+class GateRequest(Struct, frozen=True):
     """A gate's options. heads: runs files, none if something is measured; output: the runs file of head's runs that are measured now.
 
     command: the suite of one command, which is measured in place of `suite`. against: the git ref in whose tree it is measured too.
@@ -144,8 +144,7 @@ class GateRequest:
         return self.output.with_name(f"{self.output.stem}.checks.jsonl")
 
 
-@dataclass(frozen=True)
-class GateSides:
+class GateSides(Struct, frozen=True):
     """Both sides as they are known now, a title for both, and how to measure a side again: again(side, place) gives its orders, none for a file.
 
     growth, laws: what is known of the growth of head's variants, and of their laws.

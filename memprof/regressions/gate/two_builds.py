@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...base import files
 from ...base.errors import MemprofError
@@ -107,8 +109,7 @@ def _with_request(wanted: Suite, request: GateRequest, say: Callable[[str], None
     return with_defaults(replace(wanted, place=request.on, repeats=repeats), say)
 
 
-@dataclass(frozen=True)
-class _Base:
+class _Base(Struct, frozen=True):
     """Base's orders at places that head has too, under head's names; the other fields are those of GateSides."""
 
     orders: tuple[Order, ...] = ()

@@ -8,10 +8,11 @@ The page states the share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memprof.base.terminal_text import plain
@@ -35,8 +36,7 @@ _SHARES = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25
 BELOW = -1
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A tree's columns, base64 of little-endian arrays: frame (int32, BELOW for gathered nodes), parent (int32), bytes (float64), places (int32)."""
 
     frame: str
@@ -46,8 +46,7 @@ class Node:
     callees: bool
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """Stacked areas: the name of each, and its bytes at every point."""
 
     names: tuple[str, ...]
@@ -57,8 +56,7 @@ class Stack:
     values: tuple[list[int], ...]
 
 
-@dataclass(frozen=True)
-class ProfileDrawing:
+class ProfileDrawing(Struct, frozen=True):
     """A profile. A point is a snapshot that is drawn. noun: what the largest total is called. axis: the unit of time in words, and its size, 0 for a
     profile of one moment; moment: a point in words; known: whether the areas are a tree's figures, or nothing; tree: its place in trees, or -1."""
 
@@ -81,8 +79,7 @@ class ProfileDrawing:
     share: float
 
 
-@dataclass(frozen=True)
-class ProfilePage:
+class ProfilePage(Struct, frozen=True):
     """frames: (name, module, source line, whether it is an allocator's); names: (short, full)."""
 
     files: list[ProfileDrawing]

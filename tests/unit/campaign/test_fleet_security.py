@@ -10,10 +10,10 @@ import pickle
 import socket
 import ssl
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import asdict, replace
 from support.fleet_messages import HELLO, OFFERED, Lab, kept  # noqa: F401  (the fixtures)
 from support.fleet_messages import worker as worker_of
 from support.recorder_runs import sentence
@@ -98,7 +98,7 @@ def test_comparison_survives_pickling(tmp_path):
 def test_protocol_number_of_records():
     """Whoever changes what travels gives PROTOCOL another number, and this test both: another memprof would take the record wrongly."""
     records = (ComparisonTask, SearchRequest, message.Commits, Event, Result, Offered, Doing, Sent, Suite, Variant, Command)
-    names = [(record.__name__, [(item.name, str(item.type)) for item in fields(record)]) for record in records]
+    names = [(record.__name__, [(name, record.__annotations__[name]) for name in record.__struct_fields__]) for record in records]
     assert (PROTOCOL, hashlib.sha256(repr(names).encode()).hexdigest()[:8]) == (7, "46927dc2")
 
 
@@ -271,7 +271,7 @@ def test_comparisons_by_each_and_spread(tmp_path):
 def test_packing_refusals(tmp_path, words, refusal):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",))
     with pytest.raises(UsageError, match=refusal):
-        packed(Suite(**{**vars(suite), **words}), MachineChoice(), [])
+        packed(Suite(**{**asdict(suite), **words}), MachineChoice(), [])
 
 
 def test_file_outside_command_folder_refused(tmp_path):
@@ -436,7 +436,7 @@ def test_clock_differences_ignored(monkeypatch):
     monkeypatch.setattr(worker.time, "time", lambda: 0)
 
     assert 7 <= here.doing_now()["for_s"] < 1000
-    assert "time" not in Offered.__dataclass_fields__
+    assert "time" not in Offered.__struct_fields__
 
 
 def test_ended_desk_is_not_shown():

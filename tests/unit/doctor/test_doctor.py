@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support import sample_runs
 from support.doctor_roots import Root, report, root  # noqa: F401  (the fixtures)
 

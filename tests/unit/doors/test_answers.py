@@ -1,8 +1,7 @@
 """What each question's answer ends with: the notes of runtimes on what memprof changes in them, and the exit code where a capacity is not met."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support import fit_results
 from support import sample_runs as made_up
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 
 import click
+import msgspec
 import pytest
 from support import sample_runs
 
@@ -21,7 +21,7 @@ from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 def test_progress_of_run_without_peak():
     assert progress.ended(sample_runs.run()) == "peak 270.0 MiB"
     assert progress.ended(sample_runs.run(exact=False)) == "peak ~270.0 MiB"
-    assert progress.ended(dataclasses.replace(sample_runs.run(), marks=())) == "no peak was seen"
+    assert progress.ended(msgspec.structs.replace(sample_runs.run(), marks=())) == "no peak was seen"
 
 
 def test_hint_explains_least_peak_of_largest_model():
@@ -43,7 +43,7 @@ def test_hint_explains_least_peak_of_largest_model():
 
 def test_hint_after_failures_only():
     failed = sample_runs.run(outcome=Outcome("error", phase="PREPARE", message="no"))
-    printed = dataclasses.replace(failed, output_bytes=7)
+    printed = msgspec.structs.replace(failed, output_bytes=7)
 
     assert _next([failed], False) == "" and _next([printed], True) == ""
     assert _next([failed, printed], False) == "--verbose shows all that a failed run printed"

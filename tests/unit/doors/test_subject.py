@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from msgspec.structs import fields
 from support.configurations import configure, folder  # noqa: F401  (the fixture)
 
 from memprof.base.errors import InputError, UsageError

@@ -3,9 +3,9 @@
 import math
 import os
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, made  # noqa: F401  (the fixtures)
 

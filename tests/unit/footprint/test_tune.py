@@ -2,10 +2,10 @@
 
 import json
 import statistics
-from dataclasses import replace
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support.suites import one
 from support.tables import cells
 

@@ -1,8 +1,7 @@
 """`memprof tune` of a program: what is searched, and what of its words cannot be."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.suites import program
 
 from memprof.base.errors import InputError, UsageError

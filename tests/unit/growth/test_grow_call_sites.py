@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.recorder_runs import Silent
 from support.sample_profiles import profile

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.law_points import MIB, QUIET, SIX, grid, line, measured
 
 from memprof.growth.laws import design, laws

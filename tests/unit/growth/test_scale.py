@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from support.law_points import QUIET, line, measured
 from support.sample_runs import MIB, job, run
 from support.scale_scenarios import made

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.examples import tried
 from support.heap_program import program  # noqa: F401  (the fixtures)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from support.hostile_profile import HOSTILE, hostile
 from support.picture_text import drawn_texts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 from support.model_inputs import model
 

@@ -7,12 +7,12 @@ of the same readings, but for what is better now; DIFFERENT says what that is, a
 from __future__ import annotations
 
 import gzip
-from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from memprof.recording.fold import fold
 from memprof.records import store, work

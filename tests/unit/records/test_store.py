@@ -10,10 +10,10 @@ import re
 import tracemalloc
 import zlib
 from array import array
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 from support.sample_runs import of_program, run, runs, timeline
 
 from memprof.base.errors import InputError

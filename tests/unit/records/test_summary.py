@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.sample_runs import MIB, machine, run, runs
 from support.tables import cells
 

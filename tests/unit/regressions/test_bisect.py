@@ -7,10 +7,10 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.sample_runs import MIB, job, run
 
 from memprof.base.errors import InputError, UndecidedError, UsageError

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 
 from memprof.base.errors import InputError, UsageError
@@ -275,7 +277,7 @@ def test_version_search_resumes_whole_comparisons() -> None:
     # The machines have the ends; of the version whose comparison was not seen to its end all is measured again.
     assert not any("0" in measured or "29" in measured for _, measured in again.asked)
     assert [sum(measured.values()) for _, measured in again.asked if measured][:2] == [6, 6]
-    other = replace(again, name="kind=y", asked=[], turns=0)
+    other = dataclasses.replace(again, name="kind=y", asked=[], turns=0)
     answered(other, said)
     assert len(said) == 1, "another kind of machine is another question"
 

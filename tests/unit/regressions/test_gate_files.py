@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.gate_files import STEADY, files, memprof, write  # noqa: F401  (the fixtures)
 from support.sample_runs import MIB, machine, of_program, run, runs
 

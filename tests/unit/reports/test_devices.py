@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from support import explanations
 from support.sample_runs import MIB, packed, run, runs
 from support.tables import cells

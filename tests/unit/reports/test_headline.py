@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.sample_runs import machine, mark, of_program, run, runs
 
 from memprof.records.types import About, Outcome

@@ -6,10 +6,10 @@ import csv
 import io
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.explanations import explanation
 from support.sample_runs import run, runs, timeline
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from support.sample_runs import MIB, USUAL, runs
 
 from memprof.records.summary import groups

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import os
 import xml.etree.ElementTree as ElementTree
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,10 +73,10 @@ def sweep(variants, counts=(1, 2), **rest):
             for repeat in (1, 2, 3):
                 repeated = run(variant, repeat, threads=count, extra_mib=place * 3 + repeat / 10, **rest)
                 marks = [
-                    dataclasses.replace(mark, times_ns=tuple(int(time * (1 + place % 5) / count) for time in mark.times_ns))
+                    msgspec.structs.replace(mark, times_ns=tuple(int(time * (1 + place % 5) / count) for time in mark.times_ns))
                     for mark in repeated.marks
                 ]
-                measured.append(dataclasses.replace(repeated, marks=tuple(marks)))
+                measured.append(msgspec.structs.replace(repeated, marks=tuple(marks)))
     return measured
 
 
@@ -123,7 +123,7 @@ def name_of(length):
 
 def drawn_growth(name):
     each = growth_runs.followed(1, 300)
-    return growth.render([dataclasses.replace(each, job=dataclasses.replace(each.job, model=maker.job(name).model, variant=name))])
+    return growth.render([msgspec.structs.replace(each, job=msgspec.structs.replace(each.job, model=maker.job(name).model, variant=name))])
 
 
 NAMED = {
@@ -133,7 +133,7 @@ NAMED = {
     "scale": lambda name: scale.picture(scale_scenarios.made(model=name, settings=name)),
     "fit": lambda name: fit.picture(fit_results.made(model=name, settings=name, remarks=(name,))),
     "waterfall": lambda name: waterfall.draw(explanations.explanation(model=maker.job(name).model, knobs={"order": name})),
-    "heap": lambda name: heap_plot.render(dataclasses.replace(sample_profiles.usual(), command=name)),
+    "heap": lambda name: heap_plot.render(msgspec.structs.replace(sample_profiles.usual(), command=name)),
 }
 
 
@@ -303,7 +303,7 @@ def test_peaks_failed_variant_in_place():
 
 
 def test_bar_marks_failed_repeats():
-    made = [run("a", 1), run("a", 2, outcome=dataclasses.replace(CRASH, phase="EXECUTE"))]
+    made = [run("a", 1), run("a", 2, outcome=msgspec.structs.replace(CRASH, phase="EXECUTE"))]
 
     assert "268.0 ✗" in words(peaks.render(made))
 
@@ -317,9 +317,9 @@ def test_peaks_bold_largest_and_tilde_inexact():
 
 def test_peaks_swapped_out_at_least():
     made = run("a")
-    marks = tuple(dataclasses.replace(mark, swap_peak_bytes=171 << 20) if mark.phase == "EXECUTE" else mark for mark in made.marks)
+    marks = tuple(msgspec.structs.replace(mark, swap_peak_bytes=171 << 20) if mark.phase == "EXECUTE" else mark for mark in made.marks)
 
-    swapped = [dataclasses.replace(made, marks=marks)]
+    swapped = [msgspec.structs.replace(made, marks=marks)]
     said = words(peaks.render(swapped))
 
     assert "≥268.0" in said and "270.0" in said and "≥ at least: pages were swapped out" in said
@@ -387,7 +387,7 @@ def test_thinning_keeps_maxima_and_ends(rows, buckets, cut):
 def test_timeline_damaged():
     for change in ({"rss": "!"}, {"rss": "eJw="}, {"rss": maker.packed((1, 2, 3))}):
         with pytest.raises(InputError, match="a timeline is damaged"):
-            columns_of.columns(dataclasses.replace(maker.timeline([(1, 2, 3, 4)]), **change))
+            columns_of.columns(msgspec.structs.replace(maker.timeline([(1, 2, 3, 4)]), **change))
 
 
 def test_typical_repeat_median_of_successful():
@@ -474,7 +474,7 @@ def test_timeline_stays_below_exact_peak():
 
 def test_timeline_of_several_processes_without_marks():
     made = run("a", samples=seen((0, 20, 5), (4.3, 500, 60)))
-    several = dataclasses.replace(made, processes=(Process(1, "a", 0, 1, 300 * MIB), Process(2, "b", 0, 1, 200 * MIB)))
+    several = msgspec.structs.replace(made, processes=(Process(1, "a", 0, 1, 300 * MIB), Process(2, "b", 0, 1, 200 * MIB)))
 
     assert areas(timeline.render([several]).axes[0]) == [[0, 20], [4.3, 500]]
 
@@ -494,7 +494,7 @@ def test_timeline_unknown_phase():
 
 
 def test_timeline_of_unpolled_run():
-    nothing = dataclasses.replace(run("a", outcome=Outcome("start")), marks=(), timeline=maker.timeline([]))
+    nothing = msgspec.structs.replace(run("a", outcome=Outcome("start")), marks=(), timeline=maker.timeline([]))
 
     with pytest.raises(InputError, match="nothing to draw"):
         timeline.render([nothing])
@@ -504,9 +504,9 @@ def test_timeline_of_unpolled_run():
 
 def test_timeline_unpolled_phase_pale():
     made = run("a")
-    marks = tuple(dataclasses.replace(mark, interval_ns=0) if mark.phase == "EXECUTE" else mark for mark in made.marks)
+    marks = tuple(msgspec.structs.replace(mark, interval_ns=0) if mark.phase == "EXECUTE" else mark for mark in made.marks)
 
-    assert "pale: not polled, its ends joined" in words(timeline.render([dataclasses.replace(made, marks=marks)]))
+    assert "pale: not polled, its ends joined" in words(timeline.render([msgspec.structs.replace(made, marks=marks)]))
     assert "pale: not polled, its ends joined" not in words(timeline.render([made]))
 
 
@@ -571,9 +571,9 @@ def test_tradeoff_medians_without_failed_repeats():
 
 def test_tradeoff_program_by_its_duration():
     whole = run("engine")
-    mark = dataclasses.replace(whole.marks[-1], phase="RUN", times_ns=(), begin_ns=0, end_ns=7_000_000)
+    mark = msgspec.structs.replace(whole.marks[-1], phase="RUN", times_ns=(), begin_ns=0, end_ns=7_000_000)
 
-    axes = tradeoff.render([dataclasses.replace(whole, marks=(mark,))]).axes[0]
+    axes = tradeoff.render([msgspec.structs.replace(whole, marks=(mark,))]).axes[0]
 
     assert [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == "o"] == [[7], []]
     assert axes.get_ylabel() == "Duration (ms)"
@@ -603,8 +603,8 @@ def test_tradeoff_beaten_point_hollow():
 
 def test_tradeoff_logarithmic_axis():
     slow = run("slow", extra_mib=50)
-    slow = dataclasses.replace(
-        slow, marks=tuple(dataclasses.replace(mark, times_ns=tuple(100 * time for time in mark.times_ns)) for mark in slow.marks)
+    slow = msgspec.structs.replace(
+        slow, marks=tuple(msgspec.structs.replace(mark, times_ns=tuple(100 * time for time in mark.times_ns)) for mark in slow.marks)
     )
 
     axes = tradeoff.render([run("good"), slow]).axes[0]

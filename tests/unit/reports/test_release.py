@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from support.sample_runs import MIB, USUAL, run
 
 from memprof.base.errors import EXIT_REGRESSION

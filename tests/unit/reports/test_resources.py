@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from support import fit_results, scale_scenarios
 
 from memprof.footprint.fit import LimitPoint, PartLimit

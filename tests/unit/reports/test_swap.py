@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.native_programs import ran
 from support.sample_runs import MIB, packed, run, runs
 from support.tables import cells

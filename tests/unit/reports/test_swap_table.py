@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.sample_runs import MIB, machine, mark, run, timeline
 from support.tables import cells
 from support.trainer import LAYERS, TENSOR_KIB, trained  # noqa: F401  (the fixtures)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 from support.sample_runs import MIB, USUAL, machine, run, runs
 from support.tables import cells
 

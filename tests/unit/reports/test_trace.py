@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import math
 
+import msgspec
 import pytest
 from support.explanations import explanation
 from support.sample_runs import MIB, machine, mark, run, runs
@@ -173,9 +173,9 @@ def test_phase_slices_contain_iterations():
 
 def test_iterations_longer_than_phase_omitted():
     made = run()
-    long = dataclasses.replace(mark("EXECUTE", 4, 265, 268), times_ns=(300_000_000, 300_000_000))
+    long = msgspec.structs.replace(mark("EXECUTE", 4, 265, 268), times_ns=(300_000_000, 300_000_000))
 
-    events = validate(trace.render([dataclasses.replace(made, marks=(*made.marks[:-1], long))]))
+    events = validate(trace.render([msgspec.structs.replace(made, marks=(*made.marks[:-1], long))]))
 
     assert [event["dur"] for event in events["X"] if event["cat"] == "iteration" and event["ts"] >= 4e6] == [3e5]
 
@@ -235,10 +235,11 @@ def test_trace_median_repeat_or_all():
 
 def test_runs_of_different_clocks_from_zero():
     later = run("b", where=machine("there"))
-    later = dataclasses.replace(
-        later, marks=tuple(dataclasses.replace(mark, begin_ns=mark.begin_ns + 10**15, end_ns=mark.end_ns + 10**15) for mark in later.marks)
+    later = msgspec.structs.replace(
+        later,
+        marks=tuple(msgspec.structs.replace(mark, begin_ns=mark.begin_ns + 10**15, end_ns=mark.end_ns + 10**15) for mark in later.marks),
     )
-    later = dataclasses.replace(later, timeline=run(samples=[(10**15, 5, 1, 9)]).timeline)
+    later = msgspec.structs.replace(later, timeline=run(samples=[(10**15, 5, 1, 9)]).timeline)
 
     events = validate(trace.render([run(), later]))
 
@@ -267,7 +268,9 @@ def test_trace_hostile_names_stay_text(name):
 
 
 def test_runs_without_phases_refused():
-    nothing = dataclasses.replace(run(), marks=(), timeline=dataclasses.replace(run().timeline, samples=0), outcome=Outcome("start"))
+    nothing = msgspec.structs.replace(
+        run(), marks=(), timeline=msgspec.structs.replace(run().timeline, samples=0), outcome=Outcome("start")
+    )
 
     with pytest.raises(InputError, match="nothing to show"):
         trace.render([nothing])

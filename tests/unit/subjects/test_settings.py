@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 import pytest
+from msgspec.structs import asdict
 
 from memprof.doors.cli.subject import setting_option
 from memprof.subjects.drive import Drive
@@ -56,7 +57,7 @@ def test_setting_written_as_it_is_read(name: str) -> None:
 def test_all_settings_written_together() -> None:
     assert {setting.field for setting in OF_A_SUITE} == set(GIVEN)
     assert read(options(GIVEN)) == GIVEN
-    assert options(vars(Suite())) == []
+    assert options(asdict(Suite())) == []
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.sample_runs import machine, run
 
 from memprof.base.errors import InputError

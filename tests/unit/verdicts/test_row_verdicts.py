@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.examples import examples
 from support.sample_runs import MIB, USUAL, machine, run, runs
 
@@ -24,7 +24,7 @@ STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 KEY = Key("net.onnx", "a", None, "here")
 
 
-def judged(base, head, metric="rss_peak_bytes", limits=Limits(), bound=0):  # noqa: B008
+def judged(base, head, metric="rss_peak_bytes", limits=Limits(), bound=0):
     """The verdict on samples in MiB (or in the metric's unit)."""
     size = MIB if metric.endswith("bytes") else 1
     sides = [row(KEY, PEAK, metric, tuple(value * size for value in side), True) for side in (base, head)]
