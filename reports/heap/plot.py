@@ -238,8 +238,11 @@ def _border_error(profile: HeapProfile, wide: float, time: Unit) -> tuple[float,
 
 
 def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[PhaseBand], unsure: tuple[float, float]) -> None:
-    """A line where each phase begins, or a strip where it may begin, and its name above the chart. unsure: see _border_error."""
+    """A line where each phase begins, or a strip where it may begin, and its name above the chart. unsure: see _border_error. Strips that overlap
+    are one."""
     left, right = axes.get_xlim()
+    phases = sorted(phases, key=lambda phase: phase.begin)
+    shaded = left
     before, behind = unsure
     for index, phase in enumerate(phases):
         if index % 2 and phase.begin + behind < phase.end - before:
@@ -247,11 +250,11 @@ def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[PhaseBand], unsure: 
         if not any(unsure):
             axes.axvline(phase.begin, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
         elif phase.begin > left:
-            strip = max(phase.begin - before, left), min(phase.begin + behind, right)
-            axes.axvspan(*strip, facecolor=style.INK, alpha=_SHADE, edgecolor="none", zorder=3)
+            begin, shaded = max(phase.begin - before, shaded), max(shaded, min(phase.begin + behind, right))
+            axes.axvspan(begin, shaded, facecolor=style.INK, alpha=_SHADE, edgecolor="none", zorder=3)
     names = [
         PhaseName(phase.label, _LEFT + _CHART * ((phase.begin + phase.end) / 2 - left) / (right - left), phase.end - phase.begin)
-        for phase in sorted(phases, key=lambda phase: phase.begin)
+        for phase in phases
     ]
     sheet.phase_names(names, _LEFT, _CHART, 0.0, _NAMES)
 

@@ -63,8 +63,9 @@ def conditions(runs: Sequence[Run]) -> str:
         threads = sorted({job.threads or 0 for job in jobs})
         parts.append(f"{_list(threads)} thread{'s' if threads != [1] else ''}")
     if any(job.warmup or job.runs or not job.argv for job in jobs):
+        timed = sorted({job.runs for job in jobs})
         parts.append(
-            f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
+            f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(timed)} timed iteration{'s' if timed != [1] else ''}"
         )
     parts += [*ran.versions(runs), *ran.heading(runs)]
     parts.append(ran.repeats(runs))
