@@ -40,13 +40,11 @@ from .snippets import Index
 from .waterfall import PhaseAccount
 from .whole_weights import Small
 
-# Of a transient: the first run that is held may be over before it can be stopped so near the peak.
+# Of a peak, one after another. The first run that is held may be over before it can be stopped so near to it, or be smaller than the plain one.
 _TRIP_SHARES = (0.97, 0.75)
 _TRIP_LEAST = 4 << 20
 _NEXT = "memprof heap record shows who allocates it"
 _TRIP_INTERVAL_NS = 500_000
-# Of the peak of a program without phases: the first run that is held may be smaller than the plain one.
-_RUN_SHARES = (0.97, 0.75)
 _NAMED_TENSORS = 2000
 _NAMED_FILES, _NAMED_FILE_LEAST = 5, 1 << 20
 # Two peaks are the same if they differ by no more than this, as a share of them and in bytes, whichever is less.
@@ -186,7 +184,7 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
         # The process that was started is the one that is stopped.
         first = next((process.rss_peak_bytes for process in plain.processes if process.parent is None), plain.height_bytes)
-        for share in _RUN_SHARES:
+        for share in _TRIP_SHARES:
             near = _held_at(order, {"": int(share * first)}, plain, looker, progress)
             if any(look.phase.endswith("/peak") for look in near[1]):
                 run, looks, known = near

@@ -303,6 +303,19 @@ def test_late_run_tried_again_on_busy_machine(held, imagined, monkeypatch, busy)
     assert not fitted.remarks
 
 
+def fitted_in(path, monkeypatch, seconds):
+    """The answer of a search for the whole run that has so many seconds, of which each run takes one."""
+    whole, clock = fit.campaign.measure, [0]
+
+    def measure(*words):
+        clock[0] += 10**9
+        yield from whole(*words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    return fit.fit(fit.FitRequest(one(path, runs=1), parts=(fit.WHOLE,), time_ns=seconds * 10**9), Silent(), lambda line: None)
+
+
 @pytest.mark.parametrize(
     ("seconds", "least", "said"),
     [
@@ -313,15 +326,7 @@ def test_late_run_tried_again_on_busy_machine(held, imagined, monkeypatch, busy)
     ],
 )
 def test_search_ends_with_its_time(held, imagined, monkeypatch, seconds, least, said):
-    path, whole, clock = held(40), fit.campaign.measure, [0]
-
-    def measure(*words):
-        clock[0] += 10**9  # a run takes a second
-        yield from whole(*words)
-
-    monkeypatch.setattr(fit.campaign, "measure", measure)
-    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
-    fitted = fit.fit(fit.FitRequest(one(path, runs=1), parts=(fit.WHOLE,), time_ns=seconds * 10**9), Silent(), lambda line: None)
+    fitted = fitted_in(held(40), monkeypatch, seconds)
 
     found = fitted.parts[0].least_bytes if fitted.parts else None
     assert found == least if least is None else abs(found - least) <= 2 * MIB
@@ -332,15 +337,7 @@ def test_search_ends_with_its_time(held, imagined, monkeypatch, seconds, least, 
 @pytest.mark.parametrize("seconds", range(3, 60, 2))
 def test_time_up_after_any_trial(held, lucky, monkeypatch, seconds):
     """A limit that worked may fail later, and the time be up before another trial: the least limit is the next one that worked."""
-    path, whole, clock = held(40), fit.campaign.measure, [0]
-
-    def measure(*words):
-        clock[0] += 10**9  # a run takes a second
-        yield from whole(*words)
-
-    monkeypatch.setattr(fit.campaign, "measure", measure)
-    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
-    fitted = fit.fit(fit.FitRequest(one(path, runs=1), parts=(fit.WHOLE,), time_ns=seconds * 10**9), Silent(), lambda line: None)
+    fitted = fitted_in(held(40), monkeypatch, seconds)
     render(fitted)
 
     failed = max((limit for limit, ended in lucky.items() if limit and not all(ended)), default=0)

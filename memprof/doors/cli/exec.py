@@ -10,6 +10,9 @@ from msgspec.structs import replace
 
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
+    RESUMED,
+    ROWS_AS_JSON,
+    RUNS_FILE,
     VERBOSE,
     Measuring,
     measure_suite,
@@ -48,12 +51,12 @@ be read twice: standard input is then empty.
 @refused_option("-r", "--runtime", sentence=lambda name: f"-r {name}: exec measures a program; memprof run measures a model in a runtime")
 @settings_options(*OF_A_SUITE)
 @place_options
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
-@click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
+@RUNS_FILE
+@RESUMED
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
 @recording_option
 @VERBOSE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
+@ROWS_AS_JSON
 def command(
     on: str | None,
     remote_dir: str | None,

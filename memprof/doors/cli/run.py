@@ -12,6 +12,9 @@ from ...base.errors import EXIT_OK
 from ...base.units import counted
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
+    RESUMED,
+    ROWS_AS_JSON,
+    RUNS_FILE,
     VERBOSE,
     Measuring,
     machines_option,
@@ -78,13 +81,13 @@ Examples:
 @machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
-@click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
+@RUNS_FILE
+@RESUMED
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release.")
 @recording_option
 @VERBOSE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
+@ROWS_AS_JSON
 def command(
     on: str | None,
     remote_dir: str | None,

@@ -336,6 +336,11 @@ def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
     return (Path(output) if output else unused_path()).with_suffix(".recordings")
 
 
+# Of run and exec.
+RUNS_FILE = click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
+RESUMED = click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
+ROWS_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
+
 VERBOSE = click.option(
     "--verbose", is_flag=True, cls=SharedOption, help="Show all output of a failed run, not only the line that says why."
 )
