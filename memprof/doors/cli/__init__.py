@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> None:
         _ignore_interruptions()
         # An interruption inside exec() of a text, as dataclasses do it, lets `python -m` (3.11 seen) end by SIGINT whatever the exit code, until
         # the next exec() of a text.
-        with suppress(MemoryError):  # it takes an arena
+        with suppress(MemoryError, SystemError):  # it takes an arena; without memory exec() may fail and set no exception
             builtins.exec("")  # by its module: the command exec, once loaded, is a name of this package
     sys.exit(code)
 
