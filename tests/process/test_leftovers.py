@@ -177,7 +177,9 @@ def test_killed_pytest_folder_removed(tmp_path, monkeypatch, nothing_left):
     (tmp_path / "test_slow.py").write_text(
         'import time, pytest\n@pytest.mark.memprof("1 GiB")\ndef test_slow():\n    open("reached", "w").close()\n    time.sleep(600)\n'
     )
-    process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "memprof.doors.pytest_plugin"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_for((tmp_path / "reached").exists)
     process.kill()
     process.wait()
