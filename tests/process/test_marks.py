@@ -162,31 +162,6 @@ def test_marks_in_wrong_order():
 
 
 @both_recorders
-def test_phase_never_ended(tmp_path):
-    run = ran_until_seen(32, tmp_path / "seen", program('memprof_begin("A"); hold(32 * MIB); usleep(100000); until(words[1]);'))
-
-    mark = run.mark("A")
-    assert run.outcome.ok
-    assert run.warnings == ("A was never ended: it is taken to last until the program's end",)
-    assert (mark.rss_peak_exact, mark.rss_end_bytes) == (False, None)
-    assert mark.rss_peak_bytes >= 32 * MIB
-    assert mark.time_ns >= 100_000_000
-
-
-@both_recorders
-def test_marks_of_second_process_left_out(tmp_path):
-    body = """memprof_begin("A");
-        if (fork() == 0) { memprof_begin("CHILDS"); drop(hold(64 * MIB), 64 * MIB); memprof_end(); hold(96 * MIB); until(words[1]); _exit(0); }
-        wait(NULL); memprof_end();"""
-    run = ran_until_seen(80, tmp_path / "seen", program(body))  # so long that its marks are read while it has a name
-
-    assert phases(run) == ["STARTUP", "A"]
-    assert any(
-        "marks came from more than one process; only those of the first count, not those of program" in said for said in run.warnings
-    )
-
-
-@both_recorders
 def test_marks_read_after_program_end():
     first, second = (program(f'memprof_begin("{name}"); drop(hold(8 * MIB), 8 * MIB); memprof_end();') for name in "AB")
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
@@ -16,7 +15,7 @@ from shlex import quote
 import psutil
 import pytest
 from conftest import need_tool
-from support.native_programs import folded, peak_mib, program, ran_in_time, ran_until_seen
+from support.native_programs import folded, peak_mib, program, ran_in_time
 from support.recorder_runs import MIB, NEAR_MIB, sentence, wait_for, with_patience
 
 from memprof.places import recorder_start
@@ -94,53 +93,6 @@ def test_processes_of_one_name_share_row():
     assert "| program x21 " in text
 
 
-def test_phase_with_children_is_inexact(tmp_path):
-    # A child is known to have been there from the poll that found it on.
-    body = """memprof_begin("ALONE"); drop(hold(48 * MIB), 48 * MIB); memprof_end();
-        memprof_begin("TOGETHER");
-        for (int i = 0; i < 2; ++i) if (fork() == 0) { hold(32 * MIB); until(words[1]); _exit(0); }
-        while (wait(NULL) > 0); memprof_end();
-        memprof_begin("AFTER"); memprof_end();"""
-    run = ran_until_seen(64, tmp_path / "seen", program(body))
-
-    exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
-    assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
-    assert abs(peak_mib(run, "ALONE") - 48) <= NEAR_MIB
-    assert run.mark("TOGETHER").rss_peak_bytes >= 64 * MIB
-    assert peak_mib(run, "AFTER") <= 1 + NEAR_MIB
-
-
-def test_figures_besides_peak_exclude_children(tmp_path):
-    body = """memprof_begin("A"); if (fork() == 0) { hold(64 * MIB); until(words[1]); usleep(atoi(words[2])); _exit(0); } wait(NULL);
-        memprof_end();"""
-    run = with_patience(  # it takes a reading of PSS to be sure
-        lambda limit_ns: ran_until_seen(64, tmp_path / f"seen {limit_ns}", program(body), limit_ns // 10_000),
-        lambda run: run.mark("A").sure,
-    )
-
-    mark = run.mark("A")
-    assert mark.hwm_bytes < 16 * MIB < 64 * MIB <= mark.rss_peak_bytes
-    assert "anonymous memory, VMS, HWM, PSS and all else but peaks are of program alone, without what it starts" in run.warnings
-    assert mark.sure and not mark.rss_peak_exact
-    assert "not exact" not in table.render([run])
-
-
-def test_phase_of_two_successive_processes():
-    inner = program('memprof_begin("A"); drop(hold((words[1][0] - 48) * 10 * MIB), MIB); memprof_end(); usleep(atoi(words[2]));')
-    run = ran_in_time(
-        lambda run: names_of(run) == ["program", "program", "sh"], "sh", "-c", f"{quote(inner)} 4 {{us}}; {quote(inner)} 2 {{us}}; exit $?"
-    )
-
-    assert all(mark.rss_peak_exact for mark in run.marks)
-    assert len(run.mark("A").times_ns) == 2
-    said = "STARTUP, A: in 2 processes one after another; each time is an iteration, the peak is the largest, all else is of the last"
-    assert said in run.warnings
-    assert [
-        word for word in run.warnings if word.startswith("up to 2 processes at once; peaks are of program and what it starts, the timeline")
-    ]
-    assert not [word for word in run.warnings if "alone" in word]  # each phase was of one process: all its figures are of the same
-
-
 def test_program_under_shell_is_exact():
     inner = program('memprof_begin("A"); drop(hold(40 * MIB), 40 * MIB); memprof_end(); usleep(atoi(words[1]));')
     run = ran_in_time(processes_of(2), "sh", "-c", f"{quote(inner)} {{us}}; exit $?")
@@ -158,20 +110,6 @@ def test_children_short_lived_are_counted():
     assert run.outcome.ok
     # At least one in each of the polls that saw its parent's faults rise.
     assert 5 <= short_lived(run) <= 1 + int(run.job.argv[-1]) // 10_000
-
-
-def test_program_without_short_lived_children():
-    run = ran_in_time(processes_of(4), forks(3, "usleep(atoi(words[1]))"), "{us}")
-    assert len(run.processes) == 4 and not short_lived(run)
-
-
-def test_daemon_double_forked_in_tree(tmp_path):
-    body = """if (fork() == 0) { setsid(); if (fork() == 0) { hold(32 * MIB); sleep(600); } _exit(0); }
-        wait(NULL); until(words[1]);"""
-    run = ran_until_seen(32, tmp_path / "seen", program(body))
-
-    assert run.timeline.rss_max_bytes >= 32 * MIB
-    assert any("outlived the measured one and were ended: 1 (program" in said for said in run.warnings)
 
 
 @both_recorders
@@ -264,50 +202,6 @@ def test_attach_looks_without_touching(memprof, tmp_path):
     assert 16 * MIB <= mark.rss_peak_bytes < 24 * MIB  # what it had before is not of this window
     assert mark.time_ns >= 400_000_000
     assert run.job.model.name == "program"
-
-
-def test_attach_peak_in_window_exact(memprof, tmp_path):
-    def attempt(limit_ns):
-        done = memprof(
-            "attach", str(process.pid), "-o", f"{limit_ns}.jsonl", "--for", f"{limit_ns // (2 * 10**6)}ms", "--interval", "300ms"
-        )
-        assert done.returncode == 0, done.stderr
-        (mark,) = store.load([tmp_path / f"{limit_ns}.jsonl"]).runs[0].marks
-        return mark
-
-    body = "for (size_t size = 16 * MIB;; size += MIB) { usleep(100000); drop(hold(size), size); }"
-    with subprocess.Popen([program(body)]) as process:
-        try:
-            mark = with_patience(attempt, lambda mark: mark.rss_peak_exact)
-        finally:
-            process.kill()
-
-    assert mark.rss_peak_exact
-    assert mark.rss_peak_bytes > 16 * MIB
-
-
-def test_attach_follows_children_until_end(memprof, tmp_path):
-    with subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600; wait"]) as shell:
-        sleepers = wait_for(lambda: len(both := psutil.Process(shell.pid).children()) == 2 and both)
-
-        def end_when_seen() -> None:
-            try:
-                wait_for(lambda: all(looked_at(process.pid, psutil.Process().children()) for process in sleepers))
-                recorder = looked_at(sleepers[0].pid, psutil.Process().children())
-                waits = recorder.num_ctx_switches().voluntary
-                wait_for(lambda: recorder.num_ctx_switches().voluntary > waits + 5)  # it waits for its next poll after each
-            finally:
-                for process in sleepers:
-                    process.kill()
-
-        thread = threading.Thread(target=end_when_seen)
-        thread.start()
-        done = attached(memprof, shell.pid, "--for", "120s")
-        thread.join()
-
-    assert done.returncode == 0, done.stderr
-    assert "the process ended while it was polled" in done.stdout
-    assert "up to 3 processes at once" in done.stdout
 
 
 def looked_at(pid, processes):

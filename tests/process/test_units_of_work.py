@@ -112,22 +112,6 @@ with phase("GENERATE"):
         assert run.work == () and not run.warnings
 
 
-def test_phase_repeated_continues_count():
-    body = """for (int turn = 0; turn < 3; ++turn) {
-        memprof_begin("EXECUTE");
-        for (int i = 0; i < 10; ++i) memprof_iteration_of(2, NULL);
-        memprof_end(); }
-        memprof_begin("OTHER"); memprof_end();"""
-    run = ran(compiled(body), env=FOLLOWED)
-
-    seen = curve(run)
-    assert [record.phase for record in run.work] == ["EXECUTE"]
-    assert seen.counts["iteration"][-1] == 30 and seen.counts["token"][-1] == 60
-    assert list(seen.counts["iteration"]) == sorted(seen.counts["iteration"])
-    assert seen.looks is not None and seen.looks.iteration[-1] == 30
-    assert run.mark("EXECUTE").units == {"token": 60}
-
-
 @pytest.mark.parametrize("language", ["C", "Python"])
 def test_exact_look_after_each_half_more(tmp_path, language):
     """However much of the time looks take: bytes in use tell of growth only if some looks lie between the first and the last."""
@@ -140,18 +124,6 @@ def test_exact_look_after_each_half_more(tmp_path, language):
     assert looks is not None
     assert (looks.iteration[0], looks.iteration[-1]) == (0, 1000)
     assert all(after <= before + before // 2 + 1 for before, after in itertools.pairwise(looks.iteration)), list(looks.iteration)
-
-
-def test_curve_kept_after_kill():
-    body = """memprof_begin("EXECUTE");
-        for (int i = 0; i < 300; ++i) { hold(100000); usleep(1000); memprof_iteration(); }
-        raise(SIGKILL);"""
-    run = ran(compiled(body), env=FOLLOWED)
-
-    assert run.outcome.signal == "SIGKILL"
-    seen = curve(run)
-    assert seen.counts["iteration"][-1] > 30
-    assert seen.rss[-1] > seen.rss[0] + 30 * 100_000
 
 
 def test_printed_lines_count_as_units():
