@@ -69,7 +69,7 @@ static char *add_figure(char *at, i64 number) {
     return number < 0 ? add_text(at, NOTHING) : add_int(at, number);
 }
 
-/* A row of memory.stat; where there is none, the same as another row or a file has it, NULL for none. */
+/* Add the number of a file, NULL for none; where it is missing, that of a row of memory.stat. */
 static char *add_kernel(char *at, const char *stat, const char *row, const char *file) {
     i64 number = file != NULL ? number_of_file(file) : -1;
     return add_figure(at, number >= 0 ? number : number_behind(stat, row));

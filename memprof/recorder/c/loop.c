@@ -1,5 +1,6 @@
 #include "loop.h"
 #include "devices.h"
+#include "group.h"
 #include "hold.h"
 #include "looks.h"
 #include "maps.h"
