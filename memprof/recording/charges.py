@@ -16,13 +16,13 @@ from .events import number
 _NO_LIMIT = 1 << 60  # version 1 writes "none" as the largest whole number of pages
 _KERNEL, _STACKS, _SLAB, _TABLES = "kernel_peak_bytes", "kernel_stacks_peak_bytes", "slab_peak_bytes", "page_tables_peak_bytes"
 _SOCKETS, _PERCPU = "sockets_peak_bytes", "percpu_peak_bytes"
-KERNEL_PARTS = (_KERNEL, _STACKS, _SLAB, _TABLES, _SOCKETS, _PERCPU)
+_KERNEL_PARTS = (_KERNEL, _STACKS, _SLAB, _TABLES, _SOCKETS, _PERCPU)
 
 
 def _kernel_sizes(fields: Sequence[bytes]) -> dict[str, int]:
     """The fields KERNEL STACKS SLAB TABLES SOCK PERCPU, as far as they are there; no size where no file told. The kernel's memory has all the others
     in it but the buffers of sockets, which are charged beside it (`kernel` in cgroup-v2.rst)."""
-    sizes = _known(zip(KERNEL_PARTS, map(number, fields), strict=False))
+    sizes = _known(zip(_KERNEL_PARTS, map(number, fields), strict=False))
     if _KERNEL not in sizes and sizes.keys() >= {_STACKS, _SLAB, _TABLES}:
         sizes[_KERNEL] = sum(sizes.get(name, 0) for name in (_STACKS, _SLAB, _TABLES, _PERCPU))  # before Linux 5.18
     return sizes
@@ -154,7 +154,7 @@ class GroupCharges:
         peaks = {depth: bound.peak for depth, bound in self._bounds.items()} | {0: own.peak if own.peak is not None else self._most_charged}
         limit, depth = min(((bound.limit, depth) for depth, bound in self._bounds.items() if bound.limit is not None), default=(None, 0))
         return {
-            **{name: size for name, size in self._most.items() if name in KERNEL_PARTS},
+            **{name: size for name, size in self._most.items() if name in _KERNEL_PARTS},
             "peak_bytes": own.peak,
             "oom_kills": self.kills,
             "group": folders[0],

@@ -122,7 +122,7 @@ METRICS = {metric.name: metric for metric in _METRICS}
 GROWTH, LAW = "growth_bytes", "law_bytes"
 OF_SEVERAL = {name: Metric(name, title, BYTES, lambda mark: None) for name, title in ((GROWTH, "Growth"), (LAW, "Memory"))}
 
-# Peaks, which the whole run has too, and not only each phase.
+# Of a control group, each in the field of a Charged with its name behind `charged_`.
 _CHARGES = (
     CHARGED_PEAK,
     "charged_kernel_peak_bytes",
@@ -132,6 +132,7 @@ _CHARGES = (
     "charged_percpu_peak_bytes",
     "charged_sockets_peak_bytes",
 )
+# Peaks, which the whole run has too, and not only each phase.
 PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "device_peak_bytes", *_CHARGES)
 # Read from a high-water mark, which the kernel keeps up to the run's bound below the truth.
 HIGH_WATER_MARKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "hwm_bytes")
