@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.recorder_runs import (
+    BOTH_RECORDERS,
     HANG,
     MIB,
     PYTHON,
@@ -29,8 +30,6 @@ from memprof.recorder import kills, procfs
 from memprof.recording.kills import KillCounts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-# For what the tests of the recorders alone (tests/process/recorder) do not show. All else the fold decides, for both alike.
-both_recorders = pytest.mark.usefixtures("recorder")
 
 HELD = {"allocate": "weights", "bytes": 32 * MIB}
 WRITE = "number = int(os.environ['MEMPROF_MARKS'].split(':')[0])\nwrite = lambda data: os.write(number, data)\n"
@@ -71,7 +70,7 @@ def test_signal_death_with_phase_and_size(scenario, phase, warmup, step, name, f
     assert [mark.phase for mark in run.marks] == finished
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_last_size_known_without_polling(scenario):
     every_cpu = (1024,)  # threads: where a runtime uses every CPU, its iterations are not disturbed
 
@@ -251,7 +250,7 @@ def test_runtime_error_is_one_sentence(model, tmp_path, error, message):
     assert len(run.outcome.sentence) < 350 and "\n" not in run.outcome.sentence
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_hang_ends_with_all_children(scenario):
     forking = [{"fork": 2, "for_s": 600}, *HANG["load"]]
 
@@ -267,7 +266,7 @@ def test_hang_ends_with_all_children(scenario):
     assert run.warnings == ()
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_job_never_read_times_out(scenario, tmp_path):
     deaf = wrapper(tmp_path, "sleep 600")
     long = {str(number): (1,) * 100 for number in range(1000)}  # more than a pipe holds
@@ -283,7 +282,7 @@ def test_stopped_program_times_out(scenario):
     assert run.outcome.word == "timeout"
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_output_flood_read_and_dropped(scenario):
     flood = [{"print": "\udc80\udcff\0" * 20_000, "times": 1_000, "to": to} for to in ("stdout", "stderr")]
     run = measured(scenario(load=flood, execute=[{"exit": 3}]))
@@ -308,7 +307,7 @@ def test_half_surrogate_pair_escaped(model, tmp_path):
     assert (run.about.runtime_version, run.about.notes) == ("\\ud800", ("\\udfff",))
 
 
-@both_recorders
+@BOTH_RECORDERS
 @pytest.mark.parametrize("text", ["x" * 40, "{}\\n" * 1000], ids=["no end", "lines"])
 def test_endless_marks_time_out(model, tmp_path, text):
     mine = runtime_file(tmp_path, load=WRITE + f"while True: write(b'{text}')")
@@ -332,7 +331,7 @@ def test_marks_of_unrelated_process_rejected(scenario, tmp_path):
     assert run.timeline.rss_max_bytes > 32 * MIB
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_detached_processes_ended(model, tmp_path):
     begun = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done'
     lines = f"setsid sleep 600 & {begun}; setsid sleep 600 & {begun}"
@@ -357,7 +356,7 @@ def test_children_found_without_kernel_list(monkeypatch):
     assert child.pid in children
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_endlessly_printing_fork_ended(model, tmp_path):
     run = measured(model, runtime_file(tmp_path, load="subprocess.Popen(['yes'])"))
 
@@ -375,7 +374,7 @@ def shell(tmp_path):
     return str(wrapper(tmp_path, f'{PYTHON} "$@"\ncode=$?\nexit $code'))
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_wrapper_child_measured(scenario, shell):
     run = with_patience(
         lambda limit_ns: measured(scenario(load=[HELD], prepare=[{"spike": 16 * MIB, "hold_s": limit_ns / 1e10}]), python=shell),
@@ -394,7 +393,7 @@ def before_recorder(tmp_path):
     return str(wrapper(tmp_path, "read -r job\n" + unobserved(f'printf "%s\\n" "$job" | {PYTHON} "$@"')))
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_marks_of_ended_process(scenario, before_recorder):
     run = measured(scenario(load=[HELD]), python=before_recorder)
 

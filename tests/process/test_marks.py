@@ -12,7 +12,7 @@ from shlex import quote
 import pytest
 from conftest import need_tool
 from support.native_programs import HEADER, TRANSIENT, built, peak_mib, phases, program, ran, ran_until_seen
-from support.recorder_runs import MIB, NEAR_MIB
+from support.recorder_runs import BOTH_RECORDERS, MIB, NEAR_MIB
 from support.tables import cells
 
 from memprof.base.runners import runners_path
@@ -21,9 +21,6 @@ from memprof.records.types import PEAK
 from memprof.reports.tables import table
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
-
-# For what the tests of the recorders alone (tests/process/recorder) do not show. All else the fold decides, for both alike.
-both_recorders = pytest.mark.usefixtures("recorder")
 
 
 @pytest.mark.parametrize("standard", ["c99", "gnu99", "c11", "c++11", "c++17"])
@@ -161,7 +158,7 @@ def test_marks_in_wrong_order():
     assert len(run.mark("A").times_ns) == 2
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_marks_read_after_program_end():
     first, second = (program(f'memprof_begin("{name}"); drop(hold(8 * MIB), 8 * MIB); memprof_end();') for name in "AB")
 
@@ -172,7 +169,7 @@ def test_marks_read_after_program_end():
     assert run.mark("B").rss_peak_exact
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_marks_after_descriptors_closed(tmp_path):
     # That it has closed them is told from its end by a process that still lives.
     target = tmp_path / "mine.txt"
@@ -282,7 +279,7 @@ def test_memory_between_phases_has_row():
     assert "between phases" in table.render([run])
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_memory_after_last_phase_has_row():
     run = ran(program('memprof_begin("A"); hold(8 * MIB); memprof_end(); drop(hold(120 * MIB), 120 * MIB); usleep(1000);'))
 
@@ -292,7 +289,7 @@ def test_memory_after_last_phase_has_row():
     assert run.warnings[0].startswith("after A, for ")
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_startup_begins_anew_after_exec(tmp_path):
     inner = program('memprof_begin("A"); memprof_end();')
     run = ran(program(f'hold(64 * MIB); usleep(50000); execl("{inner}", "it", (char *)NULL); return 9;'))

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import need_tool
 from support.native_programs import folded, peak_mib, program, ran_in_time
-from support.recorder_runs import MIB, NEAR_MIB, sentence, wait_for, with_patience
+from support.recorder_runs import BOTH_RECORDERS, MIB, NEAR_MIB, sentence, wait_for, with_patience
 
 from memprof.places import recorder_start
 from memprof.places.machine import this_machine
@@ -28,8 +28,6 @@ from memprof.records.types import COMMAND, Job, Model
 from memprof.reports.tables import table
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-# For what the tests of the recorders alone (tests/process/recorder) do not show. All else the fold decides, for both alike.
-both_recorders = pytest.mark.usefixtures("recorder")
 
 
 def forks(count: int, child: str, before: str = "", after: str = "") -> str:
@@ -52,7 +50,7 @@ def short_lived(run):
     return sum(int(said.split()[-1]) for said in run.warnings if "between two polls" in said)
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_tree_shared_pages_count_once():
     run = ran_in_time(
         lambda run: len(run.processes) == 7 and any(said.endswith("counted once") for said in run.warnings),
@@ -102,7 +100,7 @@ def test_program_under_shell_is_exact():
     assert len(run.processes) == 2
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_children_short_lived_are_counted():
     after = "for (int i = 0; i < atoi(words[1]) / 10000; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(10000); }"
     run = ran_in_time(lambda run: short_lived(run) >= 5, forks(1, "", after=after), "{us}", interval_ns=25_000_000)
@@ -112,7 +110,7 @@ def test_children_short_lived_are_counted():
     assert 5 <= short_lived(run) <= 1 + int(run.job.argv[-1]) // 10_000
 
 
-@both_recorders
+@BOTH_RECORDERS
 def test_daemon_intermediate_process_counts_once():
     # It ends at once and nobody waits for it, so it is seen as a zombie of its parent, and as one that has fallen to the recorder.
     body = """int us = atoi(words[1]);
