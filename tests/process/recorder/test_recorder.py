@@ -850,8 +850,13 @@ def test_processes_left_by_the_program(recorder: Recorder) -> None:
 
 
 def test_orphan_that_ends_by_itself(recorder: Recorder) -> None:
-    with recorder.run(python("if os.fork() == 0: time.sleep(0.02); os._exit(0)")) as recording:
-        recording.finish()
+    """As Python's resource tracker: it learns from the end of a pipe that its process has gone, and takes a moment to clean up."""
+    code = "read, write = os.pipe()\nif os.fork() == 0: os.close(write); os.read(read, 1); time.sleep(0.02); os._exit(0)"
+    for _ in range(10):  # it is given 200 ms, in which a busy machine may not let it run
+        with recorder.run(python(code)) as recording:
+            recording.finish()
+        if not recording.of("left"):
+            break
 
     assert not recording.of("left")
     assert len(recording.of("ended")) == 2
