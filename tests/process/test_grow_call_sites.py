@@ -39,7 +39,7 @@ def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:
         execute="self.session.run(None, self.feed)\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
     )
 
-    answer = call_sites.explained(GrowRequest(one(wide(tmp_path / "wide.onnx"), str(tmp_path / "mine.py"))), grows(400, MIB), Silent())
+    answer = call_sites.explained(GrowRequest(one(wide(tmp_path / "wide.onnx"), str(tmp_path / "mine.py"))), grows(120, MIB), Silent())
 
     assert answer.who is not None
     (place, *_) = answer.who.places
