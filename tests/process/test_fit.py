@@ -438,7 +438,7 @@ HOLDING = {"load": [{"allocate": "w", "bytes": 40 * MIB}]}
 HANGING = {"load": [{"hang": True}]}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_group_removed_after_signal(held, number, tmp_path, clean, nothing_left):
     # The fifth run in a group, which is the second with a limit, and those after it hold until they are ended.
     grouped_runs = tmp_path / "grouped runs"
