@@ -126,23 +126,9 @@ def test_fit_command_reports_limits_and_curve(held, memprof, tmp_path, monkeypat
     # Above the least limit, which two trials confirmed, a run may fail; 4 MiB above it none does.
     monkeypatch.setattr(fit, "_CURVE", (1.11,))
     monkeypatch.setattr(fit, "_NEAREST", 2 * MIB)
-    done = memprof(
-        "fit",
-        held(24),
-        "-r",
-        "synthetic",
-        "--part",
-        "whole",
-        "--part",
-        "load",
-        "--runs",
-        "2",
-        "-o",
-        "fit.jsonl",
-        "--plot",
-        "fit.png",
-        "--json",
-    )
+    words = ("-r", "synthetic", "--part", "whole", "--part", "load", "--runs", "2", "-o", "fit.jsonl", "--plot", "fit.png", "--json")
+
+    done = memprof("fit", held(24), *words)
 
     assert done.returncode == 0, done.stderr
     expected = next(line for line in done.stderr.splitlines() if line.startswith("about "))

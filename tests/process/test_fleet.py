@@ -264,20 +264,7 @@ def test_worker_death_with_two_desks(scenario, memprof, lab, tmp_path):
     # The first iterations end, and all others stand still until the worker is dead.
     runtime, let, _ = held_runtime(tmp_path)
     let(2)
-    words = (
-        "run",
-        "one.json",
-        "two.json",
-        "-r",
-        runtime,
-        "--warmup",
-        0,
-        "--runs",
-        1,
-        "--repeats",
-        4,
-        *on(lab, *POOL),
-    )
+    words = ("run", "one.json", "two.json", "-r", runtime, "--warmup", 0, "--runs", 1, "--repeats", 4, *on(lab, *POOL))
 
     def both():
         shown = json.loads(memprof("fleet", lab.address, "--json").stdout)

@@ -94,21 +94,8 @@ ROLES = ("scheduler", "worker", "client")
 
 def certificates(folder):
     """An authority, a certificate of it for each role, and the manual's file of Dask's configuration that names them."""
-    openssl = need_tool("openssl")
-    words = [
-        openssl,
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=127.0.0.1",
-    ]
+    kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
+    words = [need_tool("openssl"), "req", "-x509", *kind]
     folder.mkdir()
     subprocess.run([*words, "-keyout", str(folder / "key"), "-out", str(folder / "ca.pem")], check=True, capture_output=True)
     for role in ROLES:
