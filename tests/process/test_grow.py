@@ -441,7 +441,7 @@ def test_grow_why_program_ended_too_early(nothing_left):
         ),
         (FLOATS, "self.array.tobytes()", ("--same",), 0, "m.json in RUNTIME 1: "),
         (FLOATS, "self.array.tobytes()", ("--fresh",), 1, "m.json in RUNTIME 1, fresh inputs: grows. 8."),
-        ('[("x", (1,), "str")]', "self.array[0]", (), 1, "It grows with new inputs only."),
+        ('[("x", (1,), "str")]', "self.array[0]", ("--fresh",), 1, "m.json in RUNTIME 1, fresh inputs: grows. 8."),
         (
             '[("x", (1, 3), "int64")]',
             "self.done",
@@ -452,7 +452,7 @@ def test_grow_why_program_ended_too_early(nothing_left):
         (
             '[("x", (2, 3), "int64")]',
             "self.done",
-            (),
+            ("--fresh",),
             1,
             "The inputs of this model have only 64 different contents, so that fresh ones repeat.",
         ),
@@ -499,10 +499,10 @@ GREW = "It grows with new inputs only. This is a cache or a leak keyed by conten
 def test_grow_feeds_stack_of_arrays(memprof, keeper):
     numpy.savez(keeper / "in.npz", x=numpy.arange(400 * 30, dtype="float32").reshape(400, 1, 30))
 
-    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "in.npz", "--budget", "1000")
+    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "in.npz", "--fresh", "--budget", "1000")
 
     assert done.returncode == 1, done.stderr + done.stdout
-    assert GREW in done.stdout
+    assert "m.json in ./user.py 1, fresh inputs: grows. " in done.stdout.replace(str(keeper), ".")
     assert "The stream of inputs ended after 400 iterations, so that there can be no longer round." in done.stdout
 
 
