@@ -420,28 +420,28 @@ def test_scheduler_restart_and_append(scenario, memprof, tmp_path, monkeypatch):
     assert number > 1  # and not always 2: on a busy machine the place may be lost once more
 
 
-@pytest.mark.long
-def test_board_gets_model_once(memprof, tmp_path, server, board):
+def test_board_gets_model_once(memprof, lab, tmp_path, server, board):
     (tmp_path / "m.json").write_text(json.dumps({"load": [{"allocate": "m", "bytes": 1 << 20}]}) + " " * 100_000)  # too large for a message
     runtime, let, begun = held_runtime(tmp_path)
-    (tmp_path / "fleet").mkdir()
+    there = tmp_path / "there"
 
     def copies():
-        return [(path, path.stat().st_ino, path.stat().st_ctime_ns) for path in (tmp_path / "there").rglob("m.json")]
+        return [(path, path.stat().st_ino, path.stat().st_ctime_ns) for path in there.rglob("m.json")]
 
-    with fleet(tmp_path / "fleet") as made:
-        made.worker("shore", "--offer", server.place, "--remote-dir", tmp_path / "there", "--python", sys.executable)
-        words = ("run", "m.json", "-r", runtime, "--warmup", 0, "--runs", 1, *on(made))
-        let(1)
-        first = memprof(*words, "--repeats", 1, "-o", "first.jsonl")
-        sent = copies()
-        let(2)
-        with started(tmp_path, *words, "--repeats", 2, "-o", "runs.jsonl") as process:
-            until(lambda: begun() == 3)  # the second of them stands still
-            again = copies()
-            server.cut()
-            let(1000)
-            _, errors = process.communicate(timeout=120)
+    shore = lab.worker("shore", "--offer", server.place, "--remote-dir", there, "--python", sys.executable, "--labels", "kind=shore")
+    words = ("run", "m.json", "-r", runtime, "--warmup", 0, "--runs", 1, *on(lab, "--machines", "kind=shore"))
+    let(1)
+    first = memprof(*words, "--repeats", 1, "-o", "first.jsonl")
+    sent = copies()
+    let(2)
+    with started(tmp_path, *words, "--repeats", 2, "-o", "runs.jsonl") as process:
+        until(lambda: begun() == 3)  # the second of them stands still
+        again = copies()
+        server.cut()
+        let(1000)
+        _, errors = process.communicate(timeout=120)
+    shore.terminate()
+    shore.wait(60)
 
     assert (first.returncode, process.returncode) == (0, 0), first.stderr + errors
     assert len(sent) == 1 and again == sent
