@@ -7,24 +7,17 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
-from msgspec.structs import replace
-from support import sample_runs, suites
+from support import suites
+from support.growth_runs import grows
 from support.leaks import LEAK
 from support.native_programs import program
 from support.recorder_runs import Silent, runtime_file
 from support.suites import one
 
 from memprof.growth.grow import call_sites
-from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
-from memprof.verdicts.growth import Verdict
+from memprof.growth.grow.grow import GrowRequest
 
 KIB, MIB = 1 << 10, 1 << 20
-
-
-def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> GrowthAnswer:
-    """An answer of `memprof grow`: processes that grew by so much with each of so many units."""
-    run = replace(sample_runs.run(), work=(sample_runs.worked(range(units + 1), [each * done for done in range(units + 1)]),))
-    return GrowthAnswer("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
 
 
 def test_leak_in_wrapper_of_native_library_located(tmp_path: Path) -> None:
