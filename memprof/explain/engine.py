@@ -177,8 +177,8 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
                 break
         if ends_alone:
             known += [
-                f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there: its phases come from "
-                f"{'lines' if by_lines else 'functions'}; {_NEXT}"
+                f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there, because its phases come from "
+                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_NEXT}"
                 for phase, (_, height) in transients.items()
             ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
@@ -317,7 +317,7 @@ def _explanation(
         counted_bytes=counted_bytes if index is not None else None,
         counted_tensors=counted_tensors,
         not_counted=not_counted,
-        tensors=_tensors(index, accounts) if index is not None else (),
+        tensors=_tensors(index, accounts) if index is not None and not index.of_pieces else (),
         findings=findings.find(facts),
         remarks=tuple(
             dict.fromkeys(
@@ -337,6 +337,7 @@ def _explanation(
         warnings=(*_not_looked_at(plain, held), *_doubts(plain, phases), *findings.doubts(facts)),
         looked_peak_bytes=held.height_bytes,
         peak_bound_bytes=plain.machine.peak_bound_bytes,
+        of_pieces=index is not None and index.of_pieces,
     )
 
 

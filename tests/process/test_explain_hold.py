@@ -347,7 +347,7 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
     answer = explained(memprof, tmp_path, "--phase", "load=load", "--", engine(tmp_path, SPIKE_FUNCTION))
     remark = next(remark for remark in answer["remarks"] if remark.startswith("MODEL_LOAD peaks "))
     assert remark.endswith(
-        "above its begin and end, and memprof does not stop it there: its phases come from functions; "
+        "above its begin and end, and memprof does not stop it there, because its phases come from functions: with marks (memprof marks) it can; "
         "memprof heap record shows who allocates it"
     )
 
