@@ -102,7 +102,7 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
     path = Path(order.job.model.path)
     try:
         stored, of_pieces = _stored(order, path, remarks)
-        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'tensor')}")
+        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'piece' if of_pieces else 'tensor')}")
         index = replace(snippets.index(stored), of_pieces=of_pieces)
         tiny = small_weights.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:

@@ -316,6 +316,7 @@ def test_copies_of_file_in_unknown_format(memprof, tmp_path: Path, nothing_left)
     look = next(look for look in answer["phases"] if look["name"] == "MODEL_LOAD")
     assert look["beyond_one_bytes"] == pytest.approx(20 * MIB, rel=0.02)
     assert "model.own is in no format that memprof reads: copies of its bytes are looked for, and called weights" in answer["remarks"]
+    assert answer["of_pieces"] and not answer["tensors"] and answer["counted_tensors"] > 1
 
 
 SPIKES = """#include "memprof.h"
