@@ -351,6 +351,9 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
         "above its begin and end, and memprof does not stop it there, because its phases come from functions: with marks (memprof marks) it can; "
         "memprof heap record shows who allocates it"
     )
+    assert answer["findings"][0]["proposals"][-1]["text"].startswith(
+        "mark the phases (memprof marks), so that memprof looks near their peaks, "
+    )
 
 
 @pytest.mark.parametrize(
