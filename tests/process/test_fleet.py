@@ -146,7 +146,7 @@ def test_user_runtime_and_program_travel(memprof, scenario, lab, tmp_path):
     assert run.output_bytes == 100_000
 
 
-def test_search_on_machines_of_two_kinds_refused(memprof, scenario, lab):
+def test_search_of_two_kinds_refused(memprof, scenario, lab):
     scenarios(scenario, "law")
 
     done = memprof("scale", "law.json", "-r", "synthetic", "--vary", "threads=1..4", *on(lab, *POOL))

@@ -20,7 +20,7 @@ from memprof.growth.grow.grow import GrowRequest
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def test_leak_in_wrapper_of_native_library_located(tmp_path: Path) -> None:
+def test_leak_in_native_wrapper_located(tmp_path: Path) -> None:
     """The library allocates too, and frees it all."""
     pytest.importorskip("memray")
     (tmp_path / "m.json").write_text("{}")
