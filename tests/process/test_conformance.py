@@ -26,8 +26,8 @@ from memprof.subjects.orders import plan
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite", "llamacpp": "gguf"})
 CASES.update({"ncnn": "param", "mnn": "mnn", "tflite_micro": "tflite", "ctranslate2": "folder"})
-# One for each kind of lines that a recorder reads: of a runtime in Python, with figures of its own, of a model that generates, and of programs in C.
-RUNNERS = ("onnxruntime", "tflite_micro", "llamacpp", "onnxruntime-native", "onert-native")
+# One for each kind of lines that a recorder reads: of a runtime in Python with figures of its own, of a model that generates, and of a program in C.
+RUNNERS = ("tflite_micro", "llamacpp", "onert-native")
 # What a program writes that uses a runtime by its documented interface, before it loads a model.
 PUBLIC_IMPORTS = {
     "onnxruntime": "import onnxruntime",

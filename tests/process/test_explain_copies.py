@@ -64,15 +64,13 @@ def test_copies_found_with_number_and_layout(tmp_path: Path) -> None:
     assert exact >= 0.97 * there
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_copies_counted_in_each_layout(tmp_path: Path, layout: str) -> None:
-    counts = [1, 1, 2, 2, 4, 4]
-    tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in range(3) for shape in ((200, 333), (128, 64, 3, 3))))
-    held_copies = held(tensors, [[layout] * count for count in counts])
-    assert [sum(copy.weight == number for copy in held_copies) for number in range(6)] == counts
-    assert {named(copy) for copy in held_copies} == {layout}
+def test_copies_counted_in_each_layout(tmp_path: Path) -> None:
+    kept = [[layout] * count for layout in LAYOUTS for count in (1, 2, 4) for _ in range(2)]
+    tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in kept[::2] for shape in ((200, 333), (128, 64, 3, 3))))
+    held_copies = held(tensors, kept)
+    assert [[named(copy) for copy in held_copies if copy.weight == number] for number in range(len(kept))] == kept
     for copy in held_copies:
-        tensor = tensors[copy.weight]
+        tensor, layout = tensors[copy.weight], named(copy)
         size = tensor.bytes // (2 if layout == "float16" else 1)
         if layout == "padded":  # the holder puts 12 elements behind each row
             size = size // tensor.shape[-1] * (tensor.shape[-1] + 12)
@@ -83,24 +81,24 @@ def test_copies_exclude_close_values(tmp_path: Path) -> None:
     assert held(written(tmp_path / "w.bin", normal(300, 300)), [["near", "near"]]) == []
 
 
-@pytest.mark.parametrize("shift", [0, 1, 2, 3, 5])
-def test_copy_of_file_at_any_alignment(tmp_path: Path, shift: int) -> None:
-    (tensor,) = written(tmp_path / "w.bin", normal(256, 400), shift=shift)
-    program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
+def test_copy_of_file_at_any_alignment(tmp_path: Path) -> None:
+    tensors = [written(tmp_path / f"w{shift}.bin", normal(256, 400), shift=shift)[0] for shift in (0, 1, 2, 3, 5)]
+    program = f"data = [open(path, 'rb').read() for path in {[tensor.path for tensor in tensors]!r}]; print('ready', flush=True); input()"
     with waiting(program) as pid:
-        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
+        seen = snapshot.take(pid, "x", index := snippets.index(tensors))
     held_copies = waterfall.account(seen, None, index, ()).held
-    assert [(copy.layout, copy.bytes) for copy in held_copies] == [(copies.STORED, tensor.bytes)]
+    found = sorted((copy.weight, copy.layout, copy.bytes) for copy in held_copies)
+    assert found == [(number, copies.STORED, tensor.bytes) for number, tensor in enumerate(tensors)]
 
 
-@pytest.mark.parametrize(("dtype", "target"), [("f2", "float32"), ("f4", "float16")])
-def test_copy_found_after_conversion(tmp_path: Path, dtype: str, target: str) -> None:
-    (tensor,) = written(tmp_path / "w.bin", normal(400, 300, dtype=dtype))
-    program = f"import numpy; x = numpy.fromfile({tensor.path!r}, {tensor.dtype!r}).astype({target!r}); print('ready', flush=True); input()"
-    with waiting(program) as pid:
-        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
-    kinds = {copy.converted for copy in waterfall.account(seen, None, index, ()).held}
-    assert target in kinds
+def test_copy_found_after_conversion(tmp_path: Path) -> None:
+    tensors = [written(tmp_path / dtype, normal(400, 300, dtype=dtype))[0] for dtype in ("f2", "f4")]
+    pairs = [(tensor.path, tensor.dtype, target) for tensor, target in zip(tensors, ("float32", "float16"), strict=True)]
+    program = f"import numpy; kept = [numpy.fromfile(path, dtype).astype(target) for path, dtype, target in {pairs!r}]; "
+    with waiting(program + "print('ready', flush=True); input()") as pid:
+        seen = snapshot.take(pid, "x", index := snippets.index(tensors))
+    held_copies = waterfall.account(seen, None, index, ()).held
+    assert {(0, "float32"), (1, "float16")} <= {(copy.weight, copy.converted) for copy in held_copies}
 
 
 def test_copies_of_quantised_weights(tmp_path: Path) -> None:
