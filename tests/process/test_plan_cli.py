@@ -98,8 +98,6 @@ def test_show_without_time_for_search(founding: Path, memprof: Memprof) -> None:
         (["f.onnx", "--shape", "T1"], 2, "is not a shape"),
         (["f.onnx", "--shape", "T9=4"], 2, "has no tensor 'T9'"),
         (["f.onnx", "--batch", "0"], 2, "a batch is at least 1"),
-        (["f.onnx", "--batch", "9" * 20], 2, "a batch is at most"),
-        (["f.onnx", "--shape", "T1=" + "9" * 20], 2, "a size of T1 is above 9223372036854775807"),
         (["f.onnx", "--mode", "training"], 5, "nothing to train"),
         (["f.onnx", "--time-limit", "soon"], 2, "is not a duration"),
         (["f.onnx", "--unit", "furlong"], 2, "is not a unit"),
@@ -142,7 +140,7 @@ def test_mended_order_named_as_such(tmp_path: Path, memprof: Memprof) -> None:
     assert done.returncode == 0 and "the file's own order cannot run" in done.stderr and "in the model's order" not in done.stderr
     assert [operator.name for operator in onnx.load(tmp_path / "r.onnx").graph.node] == ["first", "second"]
     assert memprof("plan", "reorder", path, "-o", "m2.onnx", "--order", "model").returncode == 0
-    for command in (["residency"], ["plot", "-o", "p.png"]):
+    for command in (["residency"], ["plot", "-o", "p.html"]):
         assert "the file's own order cannot run" in memprof("plan", command[0], path, *command[1:]).stderr
 
 
@@ -468,14 +466,13 @@ def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
     assert "its content differs" in text and "tensors, planned" not in text
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
+@pytest.mark.parametrize("ending", ["svg", "html"])
 def test_plot_formats_and_replacement(wide: Path, memprof: Memprof, ending: str) -> None:
     done = memprof("plan", "plot", wide, "-o", f"p.{ending}")
     assert done.returncode == 0, done.stderr
     content = wide.with_name(f"p.{ending}").read_bytes()
     assert len(content) > 5000
-    if ending in ("svg", "html"):
-        assert b"wide0" in content and b"no order needs less than" in content
+    assert b"wide0" in content and b"no order needs less than" in content
     if ending == "html":
         assert memprof("plan", "plot", wide, "-o", f"p.{ending}").returncode == 0  # an earlier picture is replaced
     wide.with_name(f"p.{ending}").write_text("mine, and nothing that was drawn")
@@ -516,13 +513,6 @@ def test_picture_blocks_above_arena(tmp_path: Path) -> None:
     many = [node("Exp", [f"t{number}"], [f"t{number + 1}"], f"/body/block.{number // 20}/layer.{number}/Exp") for number in range(60)]
     figure = _drawn_figure(save(tmp_path / "many.onnx", many, [value("t0", [100])], [value("t60", [100])]))
     assert {"block.0", "block.1", "block.2"} <= {text.get_text() for text in figure.texts}
-
-
-def test_plot_page_escapes_names(tmp_path: Path, memprof: Memprof) -> None:
-    name = "</script><script>alert(1)</script>"
-    path = save(tmp_path / "m.onnx", [node("Exp", ["x"], [name])], [value("x", [30])], [value(name, [30])])
-    assert memprof("plan", "plot", path, "-o", "p.html").returncode == 0
-    assert "<script>alert(1)" not in (tmp_path / "p.html").read_text()
 
 
 def test_analysis_of_chosen_and_best_order(wide: Path) -> None:

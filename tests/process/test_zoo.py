@@ -167,9 +167,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="it is a folder"):
             zoo.make("mnist", tmp_path, format="onnx")
 
-    @pytest.mark.parametrize(
-        ("module", "format"), [("onnx", "onnx"), ("numpy", "onnx"), ("ai_edge_litert", "tflite"), ("flatbuffers", "tflite")]
-    )
+    @pytest.mark.parametrize(("module", "format"), [("onnx", "onnx"), ("flatbuffers", "tflite")])
     def test_uninstalled_package(self, tmp_path: Path, module: str, format: str) -> None:
         code = (
             "import sys, pathlib, memprof.zoo as z\n"

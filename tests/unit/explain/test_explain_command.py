@@ -406,14 +406,6 @@ def test_report_failed_or_useless_proposal() -> None:
         assert said in report().render(explanation(findings=(replace(finding, proposals=proposals),)))
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_waterfall_is_drawn(tmp_path: Path, ending: str) -> None:
-    from memprof.reports.pictures import saving
-
-    saving.save(waterfall.draw(explanation()), tmp_path / f"why.{ending}")
-    assert (tmp_path / f"why.{ending}").stat().st_size > 1000
-
-
 @pytest.mark.parametrize("peak", [191, 200, 215, 225, 400])
 def test_waterfall_total_clear_of_bars(peak: int) -> None:
     """The total of a bar whose peak is near the picture's edge is the widest, and once lay over the bar."""
