@@ -127,12 +127,3 @@ def test_interpreter_asked_once_for_runtimes(tmp_path, monkeypatch):
 
     assert runtimes.located("synthetic", str(python), HERE)[0] == runtimes.find("synthetic", str(python)) in described
     assert len(asked) == 1
-
-
-def test_run_imports_no_rare_modules(tmp_path):
-    modules = "doors.cli.run", "doors.cli.progress", "regressions.gate.decide", "campaign.campaign", "reports.tables.gate"
-    code = "; ".join(f"import memprof.{module}" for module in modules)
-    words = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert not {"email", "http.client", "rich", "ssl", "xml", "concurrent.futures"} & set(done.stdout.split())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -159,16 +158,3 @@ def test_explain_exit_code_of_unreadable_memory(scenario, monkeypatch: pytest.Mo
         cli.main(["explain", str(scenario()), "-r", "synthetic"])
     assert ended.value.code == 5
     assert "cannot be read: Operation not permitted" in capsys.readouterr().err
-
-
-def test_explain_help_without_numpy_and_matplotlib() -> None:
-    import subprocess
-
-    code = (
-        "import sys\nfrom memprof.doors.cli import group\n"
-        "try: group(['explain', '--help'])\nexcept SystemExit: pass\n"
-        "assert not {'numpy', 'matplotlib', 'pandas'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "memprof explain model.onnx -r onnxruntime" in done.stdout
