@@ -196,7 +196,7 @@ def test_grow_counts_requests(memprof, counting):
 
 def test_grow_by_reload_of_generating_runtime(memprof, counting):
     (counting / "counting.py").write_text(KEEPS)
-    done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--cycles", "reload", "--budget", "300")
+    done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--cycles", "reload", "--budget", "100")
 
     assert done.returncode == 1, done.stderr
     assert "KiB per reload" in done.stdout
