@@ -92,14 +92,14 @@ def test_greedy_matches_bytewise_rule(seed):
 
 
 def test_greedy_gapless_buffers_in_seconds():
-    count = 60_000
+    count = 40_000
     some = made([(step, count, 64) for step in range(count)])
 
     begin_s = time.process_time()
     placed = greedy(some)
 
     assert placed.size_bytes == 64 * count and placed.proven
-    assert time.process_time() - begin_s < 10  # CPU time: 2.2 s; with a look at each other 20 s
+    assert time.process_time() - begin_s < 4  # CPU time: 1.0 s; with a look at each other 6 s
 
 
 def test_greedy_moments_far_apart():
