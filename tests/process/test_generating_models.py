@@ -67,7 +67,7 @@ def measured(model, **settings):
     return run
 
 
-def test_cache_by_context_and_type_in_prepare(llama):
+def test_cache_memory_in_prepare_phase(llama):
     small, large = measured(llama, context="1024"), measured(llama, context="33792")
     quantised = measured(llama, context="33792", kv_type="q4_0")
 

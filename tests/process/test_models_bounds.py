@@ -21,6 +21,7 @@ from memprof.models.identity import identify
 from memprof.models.tensors import Files, Unparsed, tensors
 from memprof.plan import executed
 from memprof.plan.graphs import graph as graphs
+from memprof.plan.graphs import isolated_onnx
 from memprof.plan.graphs.isolated_onnx import Apart, Bounded, ModelRefusal
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.rewrite import reorder
@@ -59,7 +60,7 @@ def test_large_dimension_planned_cheaply(tmp_path: Path) -> None:
     assert process_kib < 200 << 10
 
 
-def test_onnx_process_memory_limit(tmp_path: Path) -> None:
+def test_onnx_process_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.load(cast(tmp_path / "m.onnx"))
     with Apart(model.ByteSize()) as apart:
         with pytest.raises(Bounded, match="64 MiB of memory"):
@@ -67,6 +68,10 @@ def test_onnx_process_memory_limit(tmp_path: Path) -> None:
         again = apart.run("shapes", model)  # in a new process, for the first one ended
 
     assert [dim.dim_value for dim in again.graph.output[0].type.tensor_type.shape.dim] == [EXTENT]
+    monkeypatch.setattr(isolated_onnx, "_LEAST_RESULT", 0)
+    monkeypatch.setattr(isolated_onnx, "_RESULT_EACH", 0)
+    with Apart(model.ByteSize()) as apart, pytest.raises(Bounded, match="its result is larger than 0 MiB"):
+        apart.run("shapes", model)
 
 
 def test_onnx_error_text_passed_on(tmp_path: Path) -> None:
