@@ -76,7 +76,7 @@ class Runtime:
 
 def test_explain_weights_held_twice(memprof, tmp_path: Path, nothing_left) -> None:
     onnx = pytest.importorskip("onnx")
-    values = np.random.default_rng(0).standard_normal((2000, 3000)).astype("f4")
+    values = np.random.default_rng(0).standard_normal((1000, 2000)).astype("f4")
     graph = onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(values, "w")])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "net.onnx")
     (tmp_path / "mine.py").write_text(TWICE)

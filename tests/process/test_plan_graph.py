@@ -345,13 +345,13 @@ def test_weights_and_tensors_beyond_2_gib(tmp_path: Path) -> None:
 def test_large_weight_not_read_into_memory(tmp_path: Path) -> None:
     import tracemalloc
 
-    zoo.make("mlp", tmp_path / "m.onnx", format="onnx", size_bytes=64 << 20)
+    zoo.make("mlp", tmp_path / "m.onnx", format="onnx", size_bytes=16 << 20)
     read(tmp_path / "m.onnx")
     tracemalloc.start()
     graph = read(tmp_path / "m.onnx")
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sum(constant.bytes or 0 for constant in graph.weights) > 60 << 20
+    assert sum(constant.bytes or 0 for constant in graph.weights) > 15 << 20
     assert most < 4 << 20
 
 
@@ -371,22 +371,22 @@ def test_quantized_weight_held_as_stored(tmp_path: Path) -> None:
     assert accounted.held == accounted.stored
 
 
-def test_cycle_named(tmp_path: Path) -> None:
-    nodes = [node("Add", ["x", "c"], ["a"], "first"), node("Exp", ["a"], ["b"], "second"), node("Exp", ["b"], ["c"], "third")]
-    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("c", [4])])
-    with pytest.raises(InputError, match=r"cycle: .*first -> second -> third -> first|cycle: .*second"):
-        read(path)
-
-
-def test_missing_producer_named(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [node("Add", ["x", "ghost"], ["y"], "sum")], [value("x", [4])], [value("y", [4])])
-    with pytest.raises(InputError, match="sum reads ghost, which no operator makes"):
-        read(path)
-
-
-def test_output_without_producer(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [node("Exp", ["x"], ["y"])], [value("x", [4])], [value("z", [4])])
-    with pytest.raises(InputError, match="no operator makes its output z"):
+@pytest.mark.parametrize(
+    ("nodes", "output", "said"),
+    [
+        (
+            [node("Add", ["x", "c"], ["a"], "first"), node("Exp", ["a"], ["b"], "second"), node("Exp", ["b"], ["c"], "third")],
+            "c",
+            r"cycle: .*first -> second -> third -> first|cycle: .*second",
+        ),
+        ([node("Add", ["x", "ghost"], ["y"], "sum")], "y", "sum reads ghost, which no operator makes"),
+        ([node("Exp", ["x"], ["y"])], "z", "no operator makes its output z"),
+    ],
+    ids=["cycle", "tensor of nobody", "output of nobody"],
+)
+def test_unrunnable_graph_refused(tmp_path: Path, nodes: list[Any], output: str, said: str) -> None:
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value(output, [4])])
+    with pytest.raises(InputError, match=said):
         read(path)
 
 

@@ -153,11 +153,9 @@ def test_exact_search_agrees_with_cpsat():
         pytest.skip("ortools is not installed")
     from memprof.plan.arenas import cpsat
 
-    kinds = set()
-    for seed in tried(range(120)):
+    for seed in tried(range(60)):
         some = dense_buffers(random.Random(f"dense {seed}"))
         ours, theirs = fit(some, load(some), 200_000, bool), cpsat.fit(some, load(some), 20)
-        kinds.add(ours.impossible)
 
         assert (ours.offsets is None, ours.impossible) == (theirs.offsets is None, theirs.impossible), seed
         for offsets in (ours.offsets, theirs.offsets):
