@@ -174,6 +174,14 @@ def test_shapes_computed_from_values(tmp_path: Path) -> None:
     assert [operator.kind for operator in graph.operators] == ["Shape", "Mod", "Concat", "Pad"]  # they are run all the same
 
 
+def test_values_that_cannot_be_computed(tmp_path: Path) -> None:
+    """Three numbers in a shape of two: onnx's reference refuses that, and the size is not known."""
+    constants = [numpy_helper.from_array(np.array(numbers, np.int64), name) for name, numbers in (("three", [1, 2, 3]), ("two", [2]))]
+    nodes = [node("Identity", ["three"], ["a"]), node("Reshape", ["a", "two"], ["target"]), node("Reshape", ["x", "target"], ["y"])]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [2])], [value("y", None)], constants))
+    assert [entry.split(" (")[0] for entry in graph.unsized] == ["y"]
+
+
 def test_if_costs_larger_branch(tmp_path: Path) -> None:
     small = helper.make_graph([node("Neg", ["x"], ["r1"])], "small", [], [value("r1", [25])])
     large = helper.make_graph(
