@@ -109,7 +109,7 @@ class TestSizes:
     def test_making_needs_little_memory(self, tmp_path: Path) -> None:
         code = (
             "import sys, pathlib, memprof.zoo as z\n"
-            "z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=192 << 20, external_data=sys.argv[2] == 'yes')\n"
+            "z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=128 << 20, external_data=sys.argv[2] == 'yes')\n"
             "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
         )
         for external in ("yes", "no"):
