@@ -230,19 +230,6 @@ def test_buffer_goes_with_its_process() -> None:
     assert figures(recording.run(), "A") == (8, 0)
 
 
-def test_wrapper_has_no_part_in_devices() -> None:
-    recording = Recording(command=None)
-    recording.lineage(101, ROOT)
-    recording.spawn(101, 5, parent=0)
-    recording.startup(101)
-    recording.begin("A", 101)
-    recording.buffers(101, "dmabuf:system:7:8:0:0")
-    recording.buffers(ROOT, "dmabuf:system:9:60:0:0")
-    recording.poll()
-    recording.end("A", 101)
-    assert figures(recording.run(), "A") == (8, 8)
-
-
 def test_program_without_phases_has_a_peak() -> None:
     recording = Recording()
     recording.at(10).buffers(ROOT, "dmabuf:system:7:8:0:0")
