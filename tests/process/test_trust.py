@@ -114,14 +114,30 @@ def test_trust_runs_needs_confirm_or_prove(memprof, mine):
 
 
 def test_tune_leaves_out_foreign_settings(memprof, mine):
-    rewritten(mine, knobs={"preload": "/tmp/evil.so"})
+    foreign = [changes for changes in FOREIGN if not {"runtime", "python"} & set(changes)]
+    lines = [json.loads(line) for line in mine.read_text().splitlines()]
+    for line, changes in zip(lines, foreign, strict=False):
+        line["job"].update(changes)
+    mine.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     done = memprof("tune", *TUNED, "-o", "runs.jsonl", "--append")
 
     assert done.returncode == 0, done.stderr
-    assert "5 runs of the -o file left out: their settings are none that this search tries" in done.stderr.splitlines()
-    added = store.load([mine]).runs[5:]
-    assert added and not any("preload" in run.job.knobs for run in added)
+    assert f"{len(foreign)} runs of the -o file left out: their settings are none that this search tries" in done.stderr.splitlines()
+    added = store.load([mine]).runs[len(lines) :]
+    assert added and not any("preload" in run.job.knobs or run.job.env for run in added)
+
+
+@pytest.mark.parametrize("changes", [{"runtime": "./theirs.py"}, {"python": "./theirs.py"}], ids=["runtime", "python"])
+def test_tune_refuses_foreign_runtime(memprof, mine, changes):
+    rewritten(mine, **changes)
+
+    done = memprof("tune", *TUNED, "-o", "runs.jsonl", "--append")
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        5,
+        "memprof: the runs in the -o file are of another model, runtime or thread count",
+    )
 
 
 def test_function_from_foreign_file_refused(memprof, tmp_path):
