@@ -221,6 +221,23 @@ def answered(asked: Versions, said: list[str] | None = None, **rest: object) -> 
     return bisecting.bisect_versions(request, Silent(), None, (said if said is not None else []).append)
 
 
+def stopped(monkeypatch: pytest.MonkeyPatch, asked: Versions, after: int) -> None:
+    """A search of these versions that is interrupted after so many runs."""
+    measure, count = bisecting.campaign.measure, 0
+
+    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        nonlocal count
+        for measured in measure(orders, progress, keep):  # type: ignore[arg-type]
+            yield measured
+            count += 1
+            if count == after:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bisecting.campaign, "measure", interrupted)
+        answered(asked)
+
+
 def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
     from memprof.reports.tables import bisect as report
 
@@ -264,22 +281,9 @@ def test_bisect_without_version_at_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bisect_continues_after_interruption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "yanked"})
-    measure, count = bisecting.campaign.measure, 0
-
-    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        nonlocal count
-        for measured in measure(orders, progress, keep):  # type: ignore[arg-type]
-            yield measured
-            count += 1
-            if count == 30:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        answered(asked)
+    stopped(monkeypatch, asked, 30)
     first = len(noted)
     said: list[str] = []
-    monkeypatch.setattr(bisecting.campaign, "measure", measure)
     assert answered(asked, said).searched.steps[0].at == 11
     assert said == ["goes on where the search was stopped: 30 runs of 3 releases are known"]
     again = noted[first:]
@@ -291,19 +295,10 @@ def test_bisect_continues_after_interruption(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_bisect_not_continued_on_other_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
-    measure = bisecting.campaign.measure
-
-    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
     machine = replace(HERE.machine(), kernel="6.1.9", cpus=64)
-    monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
     monkeypatch.setattr(HERE, "machine", lambda: machine)
-    with pytest.raises(KeyboardInterrupt):
-        answered(asked)
+    stopped(monkeypatch, asked, 1)
     monkeypatch.setattr(HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
-    monkeypatch.setattr(bisecting.campaign, "measure", measure)
     said: list[str] = []
     assert answered(asked, said).searched.steps[0].at == 11
     assert said == ["a search that was stopped is not continued: it was on another machine (kernel 6.1 against 6.18, CPUs 64 against 2)"]
@@ -312,15 +307,7 @@ def test_bisect_not_continued_on_other_machine(monkeypatch: pytest.MonkeyPatch) 
 
 def test_bisect_not_continued_with_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
-    measure = bisecting.campaign.measure
-
-    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(bisecting.campaign, "measure", interrupted)
-        answered(replace(asked, facts={"model net.onnx": "1", "Python": "3.11.7", "file x.py": "1"}))
+    stopped(monkeypatch, replace(asked, facts={"model net.onnx": "1", "Python": "3.11.7", "file x.py": "1"}), 1)
     said: list[str] = []
     assert answered(replace(asked, facts={"model net.onnx": "2", "Python": "3.11.9", "file x.py": "1"}), said).searched.steps[0].at == 11
     assert said == ["a search that was stopped is not continued: another since then: model net.onnx, Python"]

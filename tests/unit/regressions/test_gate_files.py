@@ -273,8 +273,6 @@ def test_gate_metric_chosen_or_absent(memprof, files):
 def test_gate_threshold_widened(memprof, files):
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "10%").returncode == 0
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "much").returncode == 2
-    bare = memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "5")
-    assert (bare.returncode, "--threshold '5' has no unit: write 5% or 5MiB" in bare.stderr) == (2, True)
 
 
 def test_baseline_from_elsewhere_and_strict(memprof, files):
@@ -417,9 +415,7 @@ def test_gate_pipe_in_and_out(memprof, files):
     assert (done.returncode, (files / "-").exists()) == (2, False)
 
 
-@pytest.mark.parametrize(
-    "content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 20_000 + "b = 1", "#" * (1 << 20), "peak = '" + "9" * 5000 + "'"]
-)
+@pytest.mark.parametrize("content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 20_000 + "b = 1", "#" * (1 << 20)])
 def test_toml_too_deep_or_long(memprof, files, content):
     (files / "bad.toml").write_text(content + "\n")
 
