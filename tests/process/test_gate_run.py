@@ -69,24 +69,14 @@ def test_gate_run_against_baseline(memprof, suite, tmp_path):
     assert "extra differs: 0 against 4194304" in worse.stdout
     assert len(store.load([tmp_path / "worse.jsonl"]).runs) == 5
 
-    (tmp_path / "budgets.toml").write_text('peak = "20 MiB"\n')
-    over = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "one.jsonl", "--repeats", "1")
-    assert (over.returncode, len(store.load([tmp_path / "one.jsonl"]).runs)) == (1, 1)
 
-
-@pytest.mark.parametrize(
-    ("budget", "says"),
-    [
-        ('variant = "plan"', "no variant that is measured matches plan; did you mean plain?"),
-        ('phase = "PREPAER"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
-    ],
-)
-def test_budget_without_match_refused_early(memprof, suite, tmp_path, budget, says):
-    (tmp_path / "budgets.toml").write_text(f'[[budget]]\n{budget}\npeak = "1 GiB"\n')
+def test_budget_without_match_refused_early(memprof, suite, tmp_path):
+    (tmp_path / "budgets.toml").write_text('[[budget]]\nvariant = "plan"\npeak = "1 GiB"\n')
 
     done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl")
 
-    assert (done.returncode, done.stdout, says in done.stderr) == (2, "", True), done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no variant that is measured matches plan; did you mean plain?" in done.stderr
     assert not (tmp_path / "new.jsonl").exists()
 
 
@@ -105,15 +95,6 @@ def test_confirm_clears_unrepeated_regression(memprof, suite, tmp_path):
     assert any("but not confirmed" in row["reason"] for row in content["rows"])
     assert any("not confirmed by a fresh measurement: " in remark and "PEAK rss_peak_bytes" in remark for remark in content["remarks"])
     assert len(store.load([tmp_path / "new.checks.jsonl"]).runs) == 5  # once for all rows of the variant
-
-
-def test_prove_reports_blind_gate(memprof, suite, tmp_path):
-    memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
-
-    done = memprof("gate", "base.jsonl", "--baseline", "base.jsonl", "--prove", "--threshold", "20%", "-o", "new.jsonl", "--trust-runs")
-
-    assert done.returncode == 3, done.stderr
-    assert "were NOT seen; the same build measured twice was silent" in done.stdout
 
 
 def test_gate_fails_on_crashed_runs(memprof, suite, scenario, tmp_path):
@@ -327,11 +308,7 @@ def test_entries_unknown_to_base_new(memprof, checkout):
     done = memprof("gate", "--run", "bench/suite.toml", *words, cwd=checkout.folder)
 
     assert done.returncode == 3, done.stderr  # of one repeat
-    content = json.loads(done.stdout)
-    verdicts = {(row["model"], row["variant"]): set() for row in content["rows"]}
-    for row in content["rows"]:
-        verdicts[row["model"], row["variant"]].add(row["verdict"])
-    assert verdicts == {
+    assert rows_of(done) == {
         ("net.bin", "engine"): {"undecided"},
         ("new.bin", "engine"): {"new"},
         ("net.bin", "other"): {"new"},

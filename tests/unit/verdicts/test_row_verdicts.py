@@ -489,6 +489,6 @@ def test_failed_proof_always_shown():
     judgement = replace(report_of(runs(), runs()), proof=proof)
 
     assert judgement.exit_code == 3
-    assert "were NOT seen" in report.render(judgement)
+    assert "were NOT seen; the same build measured twice was silent" in report.render(judgement)
     assert "::error title=memprof%3A positive control::" in report.render(judgement, "github")
     assert ElementTree.fromstring(report.render(judgement, "junit")).find("testsuite[@name='positive control']").get("failures") == "1"
