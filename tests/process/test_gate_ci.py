@@ -11,16 +11,16 @@ import runpy
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from conftest import need_tool
 from markdown_it import MarkdownIt
+from support.local_server import served
 from support.recorder_runs import NEAR
 from support.sample_runs import runs
 
@@ -55,8 +55,10 @@ def surroundings(folder, variables):
     return {**clean, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **{key: str(value) for key, value in variables.items()}}
 
 
-def script(name, folder, **variables):
-    return subprocess.run([CI / name], cwd=folder, env=surroundings(folder, variables), capture_output=True, text=True, check=False)
+def script(name, folder, cwd=None, **variables):
+    """cwd: where it runs, if that is not the folder with the command."""
+    environment = surroundings(folder, variables)
+    return subprocess.run([CI / name], cwd=cwd or folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def comment(folder, **variables):
@@ -143,7 +145,7 @@ def test_install_makes_environment(tmp_path):
 def git(folder, *words):
     need_tool("git")
     identity = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
-    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+    return subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture
@@ -165,16 +167,20 @@ def repository(tmp_path):
     return folder
 
 
-def test_recipe_fetches_base_in_shallow_clone(folder, repository):
-    clone = folder / "clone"
-    subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(clone)], check=True)
-    base = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
+@pytest.fixture
+def shallow(folder, repository):
+    """A clone of the newest commit alone, and the hash of the one before."""
+    subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(folder / "clone")], check=True)
+    return folder / "clone", git(repository, "rev-parse", "HEAD~1")
+
+
+def test_recipe_fetches_base_in_shallow_clone(folder, shallow):
+    clone, base = shallow
 
     done = script("gate/recipe", folder, MEMPROF_SUITE="clone/bench/suite.toml", MEMPROF_BASE_REF=base, MEMPROF_OUT="clone/out")
 
     assert done.returncode == 1, done.stderr
-    status = subprocess.run(["git", "-C", str(clone), "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
-    assert status == ""  # what the recipe makes in the checkout is no new file of it
+    assert git(clone, "status", "--porcelain") == ""  # what the recipe makes in the checkout is no new file of it
     assert re.search(r"\+(5\.9|6\.[01]) MiB", done.stdout), done.stdout
     assert {path.name for path in (clone / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
 
@@ -225,33 +231,21 @@ def test_recipe_builds_command(folder, repository):
         "MEMPROF_RUN": "sh -c 'ls out.txt; sleep 0.1'",
         "MEMPROF_AGAINST": "main",
     }
-    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "MEMPROF_OUT": str(folder / "o"), **words}
-    subprocess.run(
-        [CI / "gate/measure"], cwd=repository, env=environment | {"MEMPROF_ARGS": "--repeats 1"}, check=True, capture_output=True
-    )
+    out = {"cwd": repository, "MEMPROF_OUT": folder / "o"}
+    script("gate/measure", folder, **out, **words, MEMPROF_ARGS="--repeats 1")
     assert (folder / "o/exit-code").read_text() == "3\n"  # one repeat never decides, and none has failed
     assert [run.outcome.status for name in ("head", "head.base") for run in store.load([folder / f"o/{name}.jsonl"]).runs] == ["ok", "ok"]
 
-    broken = environment | {"MEMPROF_BUILD": "false\ntrue", "MEMPROF_AGAINST": ""}
-    subprocess.run([CI / "gate/measure"], cwd=repository, env=broken, check=True, capture_output=True)
+    script("gate/measure", folder, **out, **{**words, "MEMPROF_BUILD": "false\ntrue", "MEMPROF_AGAINST": ""})
     assert (folder / "o/exit-code").read_text() == "5\n"
     assert "cannot be built" in (folder / "o/gate.md").read_text()
 
 
-def test_recipe_fetches_ref_of_command_in_shallow_clone(folder, repository):
-    clone = folder / "clone"
-    subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(clone)], check=True)
-    older = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
+def test_recipe_fetches_ref_of_command_in_shallow_clone(folder, shallow):
+    clone, older = shallow
 
     words = {"MEMPROF_RUN": "sleep 0.2", "MEMPROF_AGAINST": older, "MEMPROF_ARGS": "--repeats 1"}
-    done = subprocess.run(
-        [CI / "gate/measure"],
-        cwd=clone,
-        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **words},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = script("gate/measure", folder, cwd=clone, **words)
 
     assert done.returncode == 0, done.stderr
     assert (clone / "memprof-gate/exit-code").read_text() == "3\n"  # one repeat never decides
@@ -327,20 +321,17 @@ def github(tmp_path):
     """A fake GitHub, and the comment script talking to it: github(report, **variables) -> its end, and the comments."""
     handler = type("Handler", (Fake,), {"comments": [{"id": 0, "body": "<!-- memprof-gate -->\nmine!", "user": {"type": "User"}}]})
     handler.comments += [{"id": number, "body": "talk", "user": {"type": "User"}} for number in range(1, 120)]
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with served(handler) as url:
 
         def call(report, denied=False, **variables):
             handler.denied = denied
             (tmp_path / "out").mkdir(exist_ok=True)
             (tmp_path / "out/gate.md").write_text(report)
-            url = f"http://127.0.0.1:{server.server_port}"
             words = {"GITHUB_API_URL": url, "GITHUB_REPOSITORY": "o/r", "GITHUB_TOKEN": "secret", "MEMPROF_OUT": "out", **variables}
             done = comment(tmp_path, **words)
             return done, handler.comments
 
         yield call
-        server.shutdown()
 
 
 def test_comment_written_once_then_updated(github):
@@ -410,9 +401,8 @@ def test_comment_on_gitlab_written_once_then_updated(tmp_path):
     notes = [{"id": 0, "body": "<!-- memprof-gate -->\nmine!", "author": {"id": 1}}]
     handler = type("Handler", (FakeGitLab,), {"comments": notes})
     said = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        words = {"CI_API_V4_URL": f"http://127.0.0.1:{server.server_port}", "CI_PROJECT_ID": "12", "MEMPROF_OUT": "out"}
+    with served(handler) as url:
+        words = {"CI_API_V4_URL": url, "CI_PROJECT_ID": "12", "MEMPROF_OUT": "out"}
         words["MEMPROF_COMMENT_TOKEN"] = "secret"
         for word, number in (("fine", "7"), ("worse", ""), ("worse", "7"), ("fine", "7")):
             (tmp_path / "out/gate.md").write_text(f"### memprof gate: {word}\n")
@@ -421,7 +411,6 @@ def test_comment_on_gitlab_written_once_then_updated(tmp_path):
         said.append(comment(tmp_path, **{**words, "CI_MERGE_REQUEST_IID": "7", "MEMPROF_NAME": "other"}))
         (tmp_path / "out/gate.md").write_text("### memprof gate: worse\n")
         said.append(comment(tmp_path, **words, CI_MERGE_REQUEST_IID="7"))
-        server.shutdown()
 
     assert [done.returncode for done in said] == [0] * 6, [done.stderr for done in said]
     assert [done.stdout.split(":")[0].strip() for done in said] == [

@@ -8,8 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,6 +16,7 @@ import pytest
 import yaml
 from conftest import need_tool
 from support.histories import commit, git
+from support.local_server import served
 from support.sample_runs import runs
 
 from memprof.records import store
@@ -152,16 +152,11 @@ def test_gitlab_issue_once_per_step(tmp_path):
         def log_message(self, *words: object) -> None: ...
 
     need_tool("curl")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), GitLab)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    variables = {"CI_API_V4_URL": f"http://127.0.0.1:{server.server_port}/api/v4", "CI_PROJECT_ID": "7", "MEMPROF_PUSH": "secret"}
-    try:
+    with served(GitLab) as url:
+        variables = {"CI_API_V4_URL": f"{url}/api/v4", "CI_PROJECT_ID": "7", "MEMPROF_PUSH": "secret"}
         for _ in range(2):
             words = [CI / "history/gitlab-issue", "memory rose at a..b", "news.md"]
             subprocess.run(words, cwd=tmp_path, env={**os.environ, "NO_PROXY": "*", **variables}, check=True)
-    finally:
-        server.shutdown()
-        server.server_close()
 
     assert [what for what, _, _ in asked] == [f"{way} /api/v4/projects/7/issues" for way in ("GET", "POST", "GET")]
     assert {token for _, token, _ in asked} == {"secret"}

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -15,18 +16,23 @@ from support.sample_runs import MIB, job, run
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.campaign.progress import Silent
+from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
+from memprof.growth.laws import laws
+from memprof.growth.laws.terms import SizePoint
 from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.summary import Key
 from memprof.records.types import About, Job, Outcome
 from memprof.regressions.bisect import bisect as bisecting
 from memprof.regressions.bisect import search
-from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState
+from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState, StepSide
 from memprof.regressions.bisect.search import FigureQuestion, Look, Unable, Unanswered
 from memprof.regressions.bisect.version_range import Versions
+from memprof.reports.tables import bisect as report
+from memprof.subjects.dimensions import parse
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
-from memprof.verdicts import compare, sample_distance
+from memprof.verdicts import compare, growth, sample_distance
 from memprof.verdicts.verdicts import Limits
 from memprof.versions import measurement
 
@@ -239,8 +245,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch, asked: Versions, after: int) -> Non
 
 
 def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.reports.tables import bisect as report
-
     asked, _ = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "1.15 needs numpy below 2", 10: "1.10 was yanked"})
     answer = answered(asked)
     line, also = report.sentences(answer)
@@ -257,8 +261,6 @@ def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bisect_alike_ends_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.reports.tables import bisect as report
-
     asked, noted = fake(monkeypatch, [200] * 9)
     (line,) = report.sentences(answered(asked))
     assert "1.0 and 1.8 do not differ in RSS peak of PEAK" in line and "There is nothing to search (2 of 9 releases measured" in line
@@ -377,12 +379,6 @@ def test_bisect_undecided_by_noisy_ends(monkeypatch: pytest.MonkeyPatch) -> None
 
 def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[int, str] | None = None) -> tuple[Versions, list[str]]:
     """Versions whose law of memory by batch has these bytes per unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
-    from types import SimpleNamespace
-
-    from memprof.growth.laws import laws
-    from memprof.growth.laws.terms import SizePoint
-    from memprof.subjects.dimensions import parse
-
     versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)
     rng = random.Random(1)
 
@@ -401,8 +397,6 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
 
 
 def test_bisect_by_term_of_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.reports.tables import bisect as report
-
     asked, noted = several(monkeypatch, [65536.0] * 11 + [98304.0] * 9, {12: "it cannot be built"})
 
     answer = answered(asked, metric="law_bytes", vary=("batch=1..64",))
@@ -430,15 +424,11 @@ def test_bisect_by_law_without_term(monkeypatch: pytest.MonkeyPatch, level: floa
 
 
 def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.verdicts import growth
-
     asked, _ = fake(monkeypatch, [200.0] * 9)
     calls: list[str] = []
     stop_at = 5
 
     def grown(request: object, progress: object, keep: object) -> object:
-        from types import SimpleNamespace
-
         variant = request.suite.only  # type: ignore[attr-defined]
         calls.append(request.suite.version)  # type: ignore[attr-defined]
         if len(calls) == stop_at:
@@ -486,12 +476,6 @@ def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_report_names_slices_at_first_change() -> None:
-    from types import SimpleNamespace
-
-    from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
-    from memprof.regressions.bisect.bisect_request import StepSide
-    from memprof.reports.tables import bisect as report
-
     def side(kept: int, later: int, *settings: dict[str, str]) -> StepSide:
         phases = (
             PhaseLook("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),
