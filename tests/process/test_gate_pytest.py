@@ -346,12 +346,12 @@ def once():
     return []
 
 @pytest.mark.memprof(leaks="0 B")
-@pytest.mark.memprof("1 GiB")
 def test_steady(once):
     once.append(1)   # set up once a process, and not kept beyond it
     bytearray(b"x" * 65536)
 
 @pytest.mark.memprof(leaks=0)
+@pytest.mark.memprof("1 GiB")
 def test_leaks():
     KEPT.append(bytearray(b"x" * 65536))
     KEPT.append(json.loads(TEXT))
