@@ -321,10 +321,13 @@ def test_fixture_measures_models_and_functions(pytester, lean):
     assert "fixture.py" not in done.stdout.str()  # a traceback ends with the line of the test
 
 
-def test_function_of_file_outside_path(pytester, lean):
-    pytester.makepyfile(test_it=FIXTURE)
+def test_function_of_file_outside_path(pytester, lean, tmp_path):
+    """As pytest's import mode importlib has it: no folder of sys.path leads to the file."""
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart/test_it.py").write_text(FIXTURE)
 
-    pytester.runpytest_subprocess("--import-mode=importlib", "test_it.py::test_function").assert_outcomes(passed=1)
+    words = ["--import-mode=importlib", f"--rootdir={tmp_path}", f"{tmp_path}/apart/test_it.py::test_function"]
+    pytester.runpytest_subprocess(*words).assert_outcomes(passed=1)
 
 
 def test_plugin_unused_imports_nothing(pytester):
