@@ -316,6 +316,7 @@ def test_copies_of_file_in_unknown_format(memprof, tmp_path: Path, nothing_left)
     look = next(look for look in answer["phases"] if look["name"] == "MODEL_LOAD")
     assert look["beyond_one_bytes"] == pytest.approx(20 * MIB, rel=0.02)
     assert "model.own is in no format that memprof reads: copies of its bytes are looked for, and called weights" in answer["remarks"]
+    assert answer["of_pieces"] and not answer["tensors"] and answer["counted_tensors"] > 1
 
 
 SPIKES = """#include "memprof.h"
@@ -347,8 +348,11 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
     answer = explained(memprof, tmp_path, "--phase", "load=load", "--", engine(tmp_path, SPIKE_FUNCTION))
     remark = next(remark for remark in answer["remarks"] if remark.startswith("MODEL_LOAD peaks "))
     assert remark.endswith(
-        "above its begin and end, and memprof does not stop it there: its phases come from functions; "
+        "above its begin and end, and memprof does not stop it there, because its phases come from functions: with marks (memprof marks) it can; "
         "memprof heap record shows who allocates it"
+    )
+    assert answer["findings"][0]["proposals"][-1]["text"].startswith(
+        "mark the phases (memprof marks), so that memprof looks near their peaks, "
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.heap_viewer import viewer  # noqa: F401  (the fixtures)
 from support.hostile_profile import HOSTILE, hostile
 from support.pages import contrast
-from support.sample_profiles import COUNTS, MIB, chain, comb, profile, usual, write
+from support.sample_profiles import COUNTS, MIB, chain, comb, of_two_lines, profile, usual, write
 
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.reports import standalone
@@ -188,6 +188,15 @@ def test_arrow_keys_walk_snapshots(viewer):
     viewer.browser.press("p")
     assert viewer.caption().startswith("snapshot 4")
     assert "100.0 MiB" in viewer.js("return document.getElementById('announced').innerText")
+
+
+@pytest.mark.parametrize(("first_kib", "more"), [(1, ""), (512, " and 1 more line")])
+def test_hover_shows_line_of_largest_site(viewer, first_kib, more):
+    viewer.open(of_two_lines(first_kib << 10))
+
+    for invert, source in ((False, f"reader.cc:16{more}"), (True, f"app.cc:7{more}")):
+        viewer.set("invert", invert)
+        assert source in viewer.hover(0.3, 1)
 
 
 def test_bytes_outside_children_named(viewer):

@@ -20,7 +20,8 @@ def test_run_all_tables(memprof, tmp_path):
     assert "RSS peak" in brief.stdout and "| stays" in brief.stdout.replace("  ", "") and "Latency" not in brief.stdout
     assert "Anonymous memory" not in brief.stdout and "Anonymous memory" in whole.stdout
     assert all(done.stdout.startswith("s.json, synthetic: PEAK is ") for done in (brief, whole))
-    last = "memprof: next: `memprof explain s.json -r synthetic --warmup 0 --runs 1` accounts for this memory, --all prints every table"
+    explanation = "`memprof explain s.json -r synthetic --warmup 0 --runs 1` accounts for this memory"
+    last = f"memprof: next: {explanation}, `memprof table a.jsonl` prints every table"
     assert brief.stderr.splitlines()[-1] == last and "next:" not in whole.stderr
 
 

@@ -378,6 +378,7 @@ def test_report_text_and_markdown() -> None:
             "100% more time",
             "how three",
             "98.9%",
+            "the look near MODEL_LOAD's peak was taken at 220.0 MiB, 5.0 MiB below that peak",
         ):
             assert wanted in text, (form, wanted)
         assert "because of `this`" in text.replace("\\`", "`")

@@ -464,6 +464,27 @@ def test_timeline_chosen_phases_from_zero():
     assert axes.get_xlabel() == "time since the start of MODEL_LOAD (ms)"
 
 
+def test_timeline_of_phase_too_short_to_be_seen():
+    """Beside a phase that takes its time, one of 10 us is a point: its panel says so, and has the peaks of that phase alone."""
+    long = [run("a", repeat, samples=seen((0, 20, 5), (1.2, 150, 5), (4.3, 200, 60))) for repeat in (1, 2, 3)]
+    short = [
+        msgspec.structs.replace(
+            each,
+            job=msgspec.structs.replace(each.job, variant="b"),
+            marks=tuple(
+                msgspec.structs.replace(mark, end_ns=mark.begin_ns + 10_000) if mark.phase == "MODEL_LOAD" else mark for mark in each.marks
+            ),
+        )
+        for each in long
+    ]
+
+    said = words(timeline.render([*long, *short], phases=["MODEL_LOAD"]))
+
+    assert any(text.endswith(" in MODEL_LOAD; it took 10 us, too short to be seen") for text in said)
+    assert sum("too short" in text for text in said) == 1
+    assert said.count("repeat 2, the one with the median PEAK; peak of MODEL_LOAD in 3 repeats: 150.0 MiB each") == 2
+
+
 def test_timeline_stays_below_exact_peak():
     made = run("a", samples=seen((0, 20, 5), (0.1, 25, 5), (1.3, 150, 5), (4.3, 200, 60)))  # a poll gap crosses the end of STARTUP
 
