@@ -393,7 +393,7 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
             "*test_steady PASSED*",
             "*test_leaks FAILED*",
             "12?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out: if *",
-            "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:18",
+            "6?.? KiB of Python's objects per call stay, allocated by *repeatedly.py:18, held by the list `KEPT` of module test_*",
             "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:19 in json/decoder.py:*",
             "*AssertionError: the fifth call*",
             *NOTED,
