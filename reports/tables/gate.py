@@ -16,7 +16,7 @@ from memprof.records.metrics import amount
 from memprof.verdicts.baseline import Updated
 from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 
-from ..rows import key_fields, place
+from ..rows import exactness_notes, key_fields, place
 from . import gate_data, grid, headline, inputs
 from .grid import TextTable
 
@@ -115,6 +115,7 @@ def _markdown(report: Report) -> str:
     parts += [f"Positive control: {grid.escaped(report.proof.sentence)}."] if report.proof else []
     parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in report.remarks)] if report.remarks else []
     parts += [f"{why}\n\n    {command}" for why, command in report.commands.items()]
+    parts += exactness_notes(side.exact for row in rows for side in (row.base, row.head) if side is not None)
     parts += [_folded(rows), grid.escaped(headline.origin_of_entries(report.sources))]
     return "\n\n".join(part for part in parts if part)
 

@@ -46,7 +46,7 @@ class LeakAnswer:
         if self.verdict.word == "undecided":
             return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
         unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
-        return f"{row.reason}. {unfilled}: if there is one, bound it, fill it in a fixture first, or allow more per call by leaks"
+        return f"{row.reason}. {unfilled}. Bound such a cache, fill it in a fixture first, or give leaks a higher limit"
 
 
 def judge(runs: Sequence[Run]) -> LeakAnswer:
