@@ -28,6 +28,7 @@ from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
+from memprof.records.store import units_done
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
@@ -372,7 +373,8 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     if counts and threads:
         parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
-        parts.append(f"warming up {job.warmup} & running {job.runs}")
+        done = sorted({units_done(run) if run.followed else run.job.runs for run in runs})
+        parts.append(f"warming up {job.warmup} & running {' to '.join(map(str, dict.fromkeys((done[0], done[-1]))))}")
     parts.append(ran.repeats(runs))
     parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
