@@ -38,7 +38,7 @@ KIB = 1024
             UNDECIDED,
             0,
             "undecided",
-            "undecided after 60 iterations: it rises and comes down again; 240 would decide it; the limit is 0 B per iteration",
+            "undecided after 60 iterations: it rises and comes down again; a run of 240 would decide it; the limit is 0 B per iteration",
         ),
         (replace(GROWS, unit="token"), 0, "over", "64.0 KiB more per token"),
         (replace(GROWS, unit="token"), KIB, "undecided", "the two units cannot be compared"),
