@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -349,6 +350,30 @@ def _reason(error: Exception) -> str:
         return str(error)
     fields = {"variant": _FileVariant, "model": _FileModel, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
     return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
+
+
+def file_lines(suite: Suite) -> tuple[str, ...]:
+    """The lines of a file that measures again what a suite of one model and one runtime does; see the module's text. The paths are as the suite has
+    them."""
+    own = suite.only
+    merged = replace(
+        suite,
+        set={**suite.set, **own.set},
+        env={**suite.env, **own.env},
+        shapes={**suite.shapes, **own.shapes},
+        threads=own.threads or suite.threads,
+        python=own.python or suite.python,
+    )
+    names = {"models": suite.models, "runtimes": (own.runtime,)}
+    lines = [f"{key} = {msgspec.json.encode(values).decode()}" for key, values in names.items()]
+    return (*lines, *(line for setting in OF_A_SUITE for line in setting.lines(getattr(merged, setting.field))))
+
+
+def gate_line(suite: Suite, budget: str) -> str:
+    """The words for a shell that measure what a suite of one model and one runtime does, and hold its PEAK to a budget: they write the suite's file
+    and start the gate. budget: as `--budget` takes it."""
+    written = shlex.join(["printf", "%s\\n", *file_lines(suite)])
+    return f"{written} > suite.toml && memprof gate --run suite.toml --budget {budget}"
 
 
 # -- words of the command line

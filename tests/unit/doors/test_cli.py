@@ -66,6 +66,30 @@ def test_command_unknown_suggests_near_name(memprof):
     assert "did you mean table" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "named"),
+    [
+        ("fit", "--budget", "here it is --within"),
+        ("scale", "--budget", "here it is --within"),
+        ("tune", "--within", "here it is --budget"),
+        ("gate", "--within", "here it is --budget"),
+        ("run", "--budget", "`memprof gate --run SUITE.toml --budget SIZE` holds peaks to a budget, and `memprof fit --within SIZE` tries"),
+        ("grow", "--within", "`memprof gate --run SUITE.toml --budget SIZE`"),  # its --budget is of units or time
+        ("grow", "--time", "here it is --budget or --for"),
+        ("attach", "--time", "here it is --for"),
+        ("fit", "--for", "here it is --time"),
+        ("run", "--time", "--timeout TIME is the longest time of one run"),
+        ("tune", "--iterations", "here it is --runs"),
+        ("run", "--max-latency", "`memprof tune --max-latency +10%`"),
+    ],
+)
+def test_option_unknown_names_near_meaning(memprof, command, option, named):
+    done = memprof(command, option, "9")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"memprof {command} has no {option}: {named}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_public_names_available():
     for name in package.__all__:
         assert getattr(package, name) is not None
