@@ -90,7 +90,9 @@ class Setting(Struct, frozen=True):
         if value in (None, "", ()) or value == {}:
             return
         if self.many:
-            pairs = (f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else _toml(key)} = {self._in_file(each)}" for key, each in value.items())
+            pairs = (
+                f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else _toml(key)} = {self._in_file(each)}" for key, each in value.items()
+            )
             yield f"{self.parameter} = {{ {', '.join(pairs)} }}"
         else:
             yield f"{self.parameter} = {self._in_file(value)}"

@@ -320,8 +320,8 @@ def fitted_in(path, monkeypatch, seconds):
     ("seconds", "least", "said"),
     [
         (2, None, ("whole run: the time was up before it was searched; a longer --time searches it.",)),
-        (3, 103 * MIB, ("whole run: the time was up; the least limit may lie lower, and 103.0 MiB works.",)),
-        (5, 51.5 * MIB, ("whole run: the time was up; the least limit may lie above 25.8 MiB, and 51.5 MiB works.",)),
+        (3, 103 * MIB, ("whole run: the time was up; no limit failed, and 103.0 MiB worked in 1 trial.",)),
+        (5, 51.5 * MIB, ("whole run: the time was up; 25.8 MiB failed, and 51.5 MiB worked in 1 trial.",)),
         (100, 45 * MIB, ()),
     ],
 )

@@ -167,18 +167,17 @@ def command(
 def _refuse_model(heads: tuple[str, ...], runtime: str | None, settings: Mapping[str, Any], budget: str | None) -> None:
     """Raises UsageError for a model or a runtime in place of a suite, with a suite for it and the gate that measures and judges it."""
     from ...base.errors import UsageError
-    from ...models.identity import is_named_as_model
     from ...programs.runtimes import describe, interpreter
-    from ...subjects.suite import Suite, gate_line
+    from ...subjects.suite import Suite, gate_line, models_among
 
-    models = tuple(filter(is_named_as_model, heads))
+    models = models_among(heads)
     if not models and runtime is None:
         return
     model = models[0] if models else "model.onnx"
     taking = (each.name for each in describe(interpreter(None)) if each.installed and each.takes(model))
     suite = Suite(models=(model,), runtimes=(runtime or next(taking, "NAME"),), **fields(settings, ""))
     given = f"{model} is a model" if models else f"-r {runtime}"
-    raise UsageError(f"{given}, and a gate takes a model in the file of a suite: {gate_line(suite, budget or 'SIZE')}")
+    raise UsageError(f"{given}, and a gate takes a model in the file of a suite: {gate_line(suite)} {budget or 'SIZE'}")
 
 
 def _request(
