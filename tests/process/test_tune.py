@@ -263,7 +263,7 @@ def test_second_runtime_when_time_is_up(memprof, folder, imagined):
     done = memprof("tune", "model.bin", "-r", "./mine.py", "-r", "./other.py", *COMMON, "--time", "1ms", "--json", cwd=folder)
 
     assert done.returncode == 0, done.stderr
-    assert "./other.py: the time is up, so that its default settings alone are measured" in done.stderr
+    assert "./other.py: its default settings alone are measured, as the time is up; a longer --time searches it" in done.stderr
     assert [each["default"]["rss_peak_bytes"] > 0 for each in json.loads(done.stdout)["runtimes"]] == [True, True]
 
 
