@@ -45,6 +45,20 @@ variant = [{{ name = "large", runtime = "synthetic", set = {{ extra = "40MiB" }}
     assert "extra" not in next(line for line in done.stderr.splitlines() if "next: " in line)
 
 
+def test_campaign_of_several_says_its_runs(memprof, scenario, monkeypatch):
+    """The number before the first run; a long campaign also gets the advice to make fewer repeats, before each variant was measured."""
+    path = scenario(**STEPS)
+    words = ["run", path, "--variant", "a=synthetic", "--variant", "b=synthetic", "--repeats", "2"]
+    monkeypatch.setattr(subject, "_WORTH_A_HINT_NS", 0)
+    long = memprof(*words).stderr.splitlines()
+    monkeypatch.setattr(subject, "_WORTH_A_HINT_NS", 300e9)
+    short = memprof(*words).stderr.splitlines()
+
+    assert "4 runs in all, 2 in each of 2 rounds" in long and "4 runs in all, 2 in each of 2 rounds" in short
+    assert [line.endswith(": --repeats 1 is enough for a first look") for line in long if "about 3 runs will follow" in line] == [True]
+    assert not any("--repeats 1" in line for line in short)
+
+
 def test_long_campaign_says_what_follows(memprof, scenario, monkeypatch):
     """After the first repeat of every variant, once, and only where the rest takes long."""
     monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 0)

@@ -41,6 +41,19 @@ def test_hint_explains_least_peak_of_largest_model():
     assert _next(program, False) == "--all prints every table"
 
 
+def test_hint_names_trade():
+    """The least peak may be that of a variant which takes many times as long."""
+
+    def made(variant, peak_mib, time_ns):
+        run = sample_runs.run(variant, memory={"STARTUP": (1, 1), "EXECUTE": (1, peak_mib)})
+        marks = tuple(msgspec.structs.replace(mark, times_ns=(time_ns,) * 3) for mark in run.marks if mark.phase != "WARMUP")
+        return msgspec.structs.replace(run, marks=marks)
+
+    hint = _next([made("slow", 80, 160), made("fast", 100, 10)], False)
+    assert "the least peak, that of slow (20.0 MiB less than fast, and an iteration takes 16.0 times as long), --all" in hint
+    assert "times as long" not in _next([made("slow", 80, 14), made("fast", 100, 10)], False)
+
+
 def test_hint_after_failures_only():
     failed = sample_runs.run(outcome=Outcome("error", phase="PREPARE", message="no"))
     printed = msgspec.structs.replace(failed, output_bytes=7)
