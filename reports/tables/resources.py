@@ -57,7 +57,9 @@ def of_fit(fitted: Fitted) -> Resources | None:
         return Resources(*_under(fitted.within_bytes, *peak, f", {spare} above the RSS peak" if spare else ""), fitted.env)
     if not fitted.exact:
         return Resources(_resource(*peak, 0), _resource(*peak, MARGIN), fitted.env)
-    least = part.least_bytes, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}"
+    trials = f"which has worked {counted(part.worked, 'time')}"
+    unknown = "" if part.complete else ", as the search was not finished"
+    least = part.least_bytes, f"the least limit of the whole run, {trials}{unknown}"
     slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
     requested = fast_limit(fitted) or slow
     highest = max(peak, least, requested, key=lambda figure: figure[0])
