@@ -96,6 +96,14 @@ def test_buffers_count_once(lines: list[str], peak: float, end: float) -> None:
         (["100 client msm,-,3,memory/8/8388608/4194304/-/-", "100 dmabuf:msm:7:6:0:0"], 10, 10),
         (["100 client xe,a,3,gtt/8/8388608/0/-/-", "100 client xe,a,3,gtt/8/1048576/0/-/-"], 8, 1),
         (["100 client xe,a,3,gtt/8/8388608/0/-/-", "100 client", "101 client xe,a,3,gtt/8/1048576/0/-/-"], 8, 1),  # the id is used again
+        # Without an id two descriptors may be of one client: the larger one is certain, in whatever order they come.
+        (["100 client odd,-,-,vram/8/8388608/0/-/- odd,-,-,vram/8/1048576/0/-/-"], 8, 8),
+        (["100 client odd,-,-,vram/8/1048576/0/-/- odd,-,-,vram/8/8388608/0/-/-"], 8, 8),
+        (["100 client odd,-,-,vram/8/8388608/0/-/-", "101 client odd,-,-,vram/8/1048576/0/-/-"], 8, 8),
+        (["100 client odd,-,-,vram/8/8388608/0/-/- odd,-,-,gtt/8/1048576/0/-/-"], 9, 9),
+        (["100 client odd,a,-,vram/8/8388608/0/-/- odd,b,-,vram/8/1048576/0/-/-"], 9, 9),  # of two devices
+        (["100 client odd,-,-,vram/8/8388608/0/-/- odd,-,3,vram/8/1048576/0/-/-"], 9, 9),
+        (["100 client odd,-,-,vram/8/8388608/0/-/-", "100 client odd,-,-,vram/8/1048576/0/-/-"], 8, 1),  # the newest reading counts
     ],
 )
 def test_clients_count_once(lines: list[str], peak: float, end: float) -> None:
@@ -275,6 +283,21 @@ def test_hidden_descriptors_leave_no_figure() -> None:
 def test_silent_driver_is_named(client: str, who: str) -> None:
     run = in_phase(f"100 client {client}")
     assert f"drivers that tell of no memory here, so that it is in no figure: {who}" in run.warnings
+
+
+@pytest.mark.parametrize(
+    ("client", "who"),
+    [
+        ("odd,-,-,vram/8/8/0/-/-", "odd"),
+        ("-,-,-,vram/8/8/0/-/-", "one without a name"),
+        ("odd,-,3,vram/8/8/0/-/-", None),
+        ("odd,-,-", None),
+    ],
+)
+def test_driver_without_client_ids_is_named(client: str, who: str | None) -> None:
+    warnings = in_phase(f"100 client {client}").warnings
+    sentence = f"drivers that give their clients no id here, so that of these the largest alone counts: {who}"
+    assert [warning for warning in warnings if "no id here" in warning] == ([sentence] if who else [])
 
 
 @pytest.mark.parametrize(("asks", "remarks"), [(False, 1), (True, 0)])
