@@ -41,7 +41,7 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 
 @click.command(cls=QuestionCommand, epilog=_EPILOG)
 @click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]... [-- PROGRAM WORD...]")
-@click.option("-r", "--runtime", hidden=True)  # a suite names it, and the refusal says so
+@click.option("-r", "--runtime", hidden=True)  # of a suite: the refusal has one
 @click.option("--budget", metavar="SIZE", help="No repeat's peak may exceed this, such as 900MiB.")
 @click.option(
     "--baseline",

@@ -108,7 +108,8 @@ def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, e
 
 
 def _that_can_search(tuners: Mapping[str, _Tuner], left_ns: int, progress: Progress) -> set[str]:
-    """The runtimes that can try one value at least in an equal share of the time. The slowest leave their shares to the others, and it is said."""
+    """The runtimes that can try one value at least in an equal share of the time. The slowest leave their shares to the others, and `progress` gets
+    the reason."""
     searched = dict(sorted(tuners.items(), key=lambda pair: pair[1].least_ns()))
     while searched:
         name, slowest = list(searched.items())[-1]
