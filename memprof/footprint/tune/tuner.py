@@ -76,12 +76,13 @@ def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, e
     end_ns, interrupted = time.monotonic_ns() + requests[0].time_ns, False
     for request in requests:
         name = request.suite.only.runtime
-        tuner = _Tuner(replace(request, prefix=f"{name} "), progress, keep)
+        tuner = _Tuner(replace(request, prefix=f"{name} ", time_ns=requests[0].time_ns // len(requests)), progress, keep)
         try:
             tuner.begin([run for run in earlier if run.job.variant.startswith(f"{name} ")])
             tuners[name] = tuner
         except MeasurementError as error:
             failed[name] = str(error)
+            progress.say(f"{name} is left out: {error}")
     searched = _that_can_search(tuners, end_ns - time.monotonic_ns(), progress)
     for name, tuner in sorted(tuners.items(), key=lambda pair: pair[0] in searched):
         left_ns = max(0, end_ns - time.monotonic_ns())
@@ -278,7 +279,8 @@ class _Tuner:
         return sum(trial.settings == settings for trial in self._search.trials)
 
     def _patience_ns(self, timeout_ns: int, most_ns: int | None) -> int:
-        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
+        # The first trial, of the default, tells how long one takes: it may be as long as the search.
+        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else self._request.time_ns
         return min(timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or timeout_ns)
 
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
