@@ -176,11 +176,11 @@ def _touched(fitted: Fitted) -> bool:
 
 def _notes(fitted: Fitted) -> list[str]:
     notes = [f"Limited by {fitted.limiter}{_worked(fitted) if fitted.within_bytes is None else ''}."]
-    dropped = " and of all files it maps" if grid.runtime(fitted.runtime) else ""
+    dropped = "the model and of all files it maps" if grid.runtime(fitted.runtime) else "its model, if it has one,"
     if fitted.exact:
         notes.append(
             "The kernel kills a container by the charges of its group. A group is charged for the pages that its own processes read first. "
-            f"So memprof drops the page cache of the model{dropped} before each trial. The kernel keeps the pages that other processes use, "
+            f"So memprof drops the page cache of {dropped} before each trial. The kernel keeps the pages that other processes use, "
             "such as those of the interpreter and of the C library. The RSS peak counts them too: it is what the first container on a machine "
             "may need."
         )

@@ -325,7 +325,7 @@ def _latency_note(groups: Groups) -> list[str]:
     times = {names[key]: time_ns for key, group in groups.items() if (time_ns := summary.iteration_ns(group)) is not None}
     each = [f"{name} {format_duration(time_ns)}" for name, time_ns in sorted(times.items(), key=lambda pair: pair[1])]
     shown = listed(each, _MOST_LATENCIES) if len(each) > 1 else "".join(map(format_duration, times.values()))
-    return [f"an iteration of {phase} takes {shown}"] if each else []
+    return [f"latency (an iteration of {phase}): {shown}"] if each else []
 
 
 def _machine_words(run: Run) -> str:
