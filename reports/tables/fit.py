@@ -125,8 +125,11 @@ def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     if not part.complete:
         between = f"between {words(part.failed_bytes)} and" if part.failed_bytes else "at most"
         ended = "the search was interrupted" if fitted.interrupted else "the time was up"
-        return f"{job}: the least limit in which it runs{slower} is {between} {words(part.least_bytes)}{allocated} ({ended}){slow}; {peak}."
-    return f"{job}: runs{slower} in {words(part.least_bytes)}{allocated}{slow}; {peak}."
+        there = f"; in {words(part.least_bytes)} {slow}" if slow else ""
+        return (
+            f"{job}: the least limit in which it runs{slower} is {between} {words(part.least_bytes)}{allocated} ({ended}){there}; {peak}."
+        )
+    return f"{job}: runs{slower} in {words(part.least_bytes)}{allocated}{f', where {slow}' if slow else ''}; {peak}."
 
 
 def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, words: Callable[[float], str]) -> str:
@@ -144,19 +147,19 @@ def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, word
         return f"runs{slower} within {limit} of what it allocates, {trials}; {peak}{f', which leaves {spare}' if spare else ''}"
     point = next((point for point in fitted.curve if point.limit_bytes == limit_bytes), None)
     charged = point.charged_bytes if point is not None else None
-    runs = f"runs here{slower} within {limit}, {trials}{_slow_words(fitted, limit_bytes)}"
+    slow = _slow_words(fitted, limit_bytes)
+    runs = f"runs here{slower} within {limit}, {trials}{f', where {slow}' if slow else ''}"
     if charged is not None:
         spare_bytes = limit_bytes - charged
         left = f"which leaves {words(spare_bytes)}" if spare_bytes > 0 else "at which the kernel takes pages of files back"
-        runs += f"; its group was charged up to {words(charged)}, {left}"
+        runs += f". Its group was charged up to {words(charged)}, {left}"
     if not peak_bytes:
         return runs
     if peak_bytes > limit_bytes:
         over = f"{words(peak_bytes)}, {words(peak_bytes - limit_bytes)} more than the limit"
-        return f"{runs}; a container that is the first to read its libraries may need up to the RSS peak with no limit, {over}"
-    return (
-        f"{runs}; {peak}, which leaves {resources.spare_words(fitted) or 'nothing'} to a container that is the first to read its libraries"
-    )
+        return f"{runs}. A container that is the first to read its libraries may need up to the RSS peak with no limit: {over}"
+    left = f"{words(peak_bytes)}, which leaves {resources.spare_words(fitted) or 'nothing'}"
+    return f"{runs}. Its RSS peak with no limit is {left} to a container that is the first to read its libraries"
 
 
 def _slow_words(fitted: Fitted, limit_bytes: int) -> str:
@@ -166,7 +169,7 @@ def _slow_words(fitted: Fitted, limit_bytes: int) -> str:
         return ""
     times = point.time_ns / plain.time_ns
     timed = "an iteration" if grid.runtime(fitted.runtime) else "it"
-    return f", where {timed} takes {times:.{1 if times < 10 else 0}f} times as long as with no limit" if times >= _SLOW else ""
+    return f"{timed} takes {times:.{1 if times < 10 else 0}f} times as long as with no limit" if times >= _SLOW else ""
 
 
 def _touched(fitted: Fitted) -> bool:
