@@ -286,6 +286,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "threads": tuned.threads,
         "shapes": {name: list(shape) for name, shape in tuned.shapes.items()},
         "assumed": {name: list(shape) for name, shape in tuned.assumed.items()},
+        "gate_command": list(tuned.gate_command),
         "remarks": list(tuned.remarks),
     }
 
