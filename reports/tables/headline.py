@@ -25,6 +25,7 @@ _MOST_MODELS, _MOST_TITLED = 3, 2  # that the sentence and a picture's title hav
 Groups = Mapping[Key, Sequence[Run]]
 _Moved = TypeVar("_Moved", Difference, Judged)
 _WORTH_A_RATIO = 1.1
+_HEIGHT = metrics.METRICS["rss_peak_bytes"]
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
 
@@ -64,7 +65,15 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
     ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
     times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
-    return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}{times}."
+    return f"The smallest of {len(peaks)} PEAKs is {least}. The largest is {largest}{times}{_of_model_size(groups, peaks)}."
+
+
+def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
+    """The largest of several PEAKs beside the model's size, as that of one row is; empty where the model is not what makes it."""
+    group = groups[peaks[-1].key]
+    above = _above_bytes(group)
+    times = _model_times(peaks[-1].median if above is None else above, group[0].job.model.bytes)
+    return f"; {'' if above is None else 'above the baseline, '}that is {times}" if times else ""
 
 
 def _by_model(peaks: Sequence[Row]) -> list[list[Row]]:
@@ -164,19 +173,23 @@ def _stays(group: Sequence[Run]) -> str:
 
 
 def _above(group: Sequence[Run]) -> str:
-    """How far PEAK lies above the baseline; empty where that is not known."""
-    metric = metrics.METRICS["rss_peak_bytes"]
-    above = [size for run in group if (size := metrics.above_baseline(run, PEAK, metric)) is not None]
-    if not above:
-        return ""
-    middle = statistics.median(above)
-    return f", {format_bytes(middle)} above the baseline{_model_times(middle, group[0].job.model.bytes)}"
+    """How far PEAK lies above the baseline, where that is known, and how many times the model's size that is."""
+    above = _above_bytes(group)
+    heights = [] if above is not None else metrics.values(group, PEAK, _HEIGHT)
+    times = _model_times(statistics.median(heights) if heights else above or 0.0, group[0].job.model.bytes)
+    parts = [*([f"{format_bytes(above)} above the baseline"] if above is not None else []), *([times] if times else [])]
+    return "".join(f", {part}" for part in parts)
 
 
-def _model_times(above: float, model_bytes: int) -> str:
+def _above_bytes(group: Sequence[Run]) -> float | None:
+    above = [size for run in group if (size := metrics.above_baseline(run, PEAK, _HEIGHT)) is not None]
+    return statistics.median(above) if above else None
+
+
+def _model_times(size: float, model_bytes: int) -> str:
     """How many times the model's size that is, for a model that is a large part of it: a load that holds the model twice is at 2."""
-    times = above / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
-    return f", {times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
+    times = size / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
+    return f"{times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
 
 
 def of_comparison(comparison: Comparison) -> str:

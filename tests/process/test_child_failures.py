@@ -630,16 +630,17 @@ def test_conversion_failures_precede_measurements(memprof, scenario, tmp_path):
     mine.write_text(mine.read_text() + build)
     scenario("model.json")
 
-    variants = [word for make in ("good", "bad", "crash") for word in ("--variant", f"{make}={mine},make={make}")]
+    made = {"good": "good", "bad": "bad", "crash": "crash", "again": "good"}  # of which the last takes what the first made
+    variants = [word for name, make in made.items() for word in ("--variant", f"{name}={mine},make={make}")]
     done = memprof("run", "model.json", *variants, "--repeats", "1", "-o", "runs.jsonl")
 
     runs = runs_in(tmp_path / "runs.jsonl")
     outcomes = [(run["outcome"]["status"], run["outcome"].get("phase"), run["outcome"].get("signal")) for run in runs]
-    assert outcomes == [("ok", None, None), ("error", "BUILD", None), ("signal", "BUILD", "SIGSEGV")]
-    assert [run["job"]["variant"] for run in runs] == ["good", "bad", "crash"]
+    assert outcomes == [("ok", None, None), ("error", "BUILD", None), ("signal", "BUILD", "SIGSEGV"), ("ok", None, None)]
+    assert [run["job"]["variant"] for run in runs] == list(made)
     assert done.returncode == 4
     said = done.stderr.splitlines()
-    first = next(index for index, line in enumerate(said) if line.startswith("[1/3]"))
+    first = next(index for index, line in enumerate(said) if line.startswith("[1/4]"))
     assert sum("converting" in line for line in said[:first]) == sum("converting" in line for line in said) == 3
     assert "- bad: failed: in BUILD: ValueError: not convertible" in done.stdout
     assert "- crash: failed: ended by SIGSEGV in BUILD" in done.stdout

@@ -63,7 +63,7 @@ ELSEWHERE = (
     Elsewhere(r"--shapes", "3 s", "process/test_grow.py::test_grow_tells_shapes_from_iterations"),
     Elsewhere(r"--inputs", "2 s", "process/test_grow.py::test_grow_feeds_folder"),
     Elsewhere(r"--cycles", "2 s", "process/test_grow.py::test_grow_leaking_runtime_by_reload"),
-    Elsewhere(r"--why --who", "5 s", "process/test_grow_call_sites.py::test_leak_in_onnxruntime_wrapper_located"),
+    Elsewhere(r"--why --who", "5 s", "process/test_grow_call_sites.py::test_leak_in_native_wrapper_located"),
     Elsewhere(r"batch=1\.\.64|vary .*--vary", "17 s", "process/test_scale.py::test_law_with_plan_from_kept_runs"),
     Elsewhere(r"^memprof doctor$", "1 s", "process/test_doctor.py::test_peak_error_within_bound"),
     Elsewhere(r"--threads 1,2,4", "1 s", "process/test_suite.py::test_thread_sweep_one_job_each"),

@@ -10,7 +10,7 @@ import pytest
 from support.heap_viewer import viewer  # noqa: F401  (the fixtures)
 from support.hostile_profile import HOSTILE, hostile
 from support.pages import contrast
-from support.sample_profiles import COUNTS, MIB, chain, comb, profile, usual, write
+from support.sample_profiles import COUNTS, MIB, chain, comb, of_two_lines, profile, usual, write
 
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.reports import standalone
@@ -190,6 +190,15 @@ def test_hover_shows_name_module_and_size(viewer):
     said = viewer.hover(0.3, 1)
 
     assert "net::Weights::read" in said and "libnet" in said and "60.0 MiB, 60.0% of the snapshot" in said
+
+
+@pytest.mark.parametrize(("first_kib", "more"), [(1, ""), (512, " and 1 more line")])
+def test_hover_shows_line_of_largest_site(viewer, first_kib, more):
+    viewer.open(of_two_lines(first_kib << 10))
+
+    for invert, source in ((False, f"reader.cc:16{more}"), (True, f"app.cc:7{more}")):
+        viewer.set("invert", invert)
+        assert source in viewer.hover(0.3, 1)
 
 
 def test_bytes_outside_children_named(viewer):

@@ -107,6 +107,12 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
+def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
+    """The sentence with which a command was refused."""
+    assert done.returncode == code, done.stderr
+    return sentence(done)
+
+
 def runtime_file(folder: Path, name: str = "mine.py", top: str = "", **bodies: str) -> Path:
     """A user's runtime whose methods (init, load, prepare, execute, and release if it is said) do what is said, and nothing else."""
     words = {"init": "(self)", "load": "(self, model, options)", "prepare": "(self)", "execute": "(self)"}

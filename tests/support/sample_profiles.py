@@ -82,6 +82,17 @@ def usual(**changes: object) -> HeapProfile:
     return profile(*snapshots, **{"phases": phases, **changes})  # type: ignore[arg-type]
 
 
+def of_two_lines(first_bytes: int, inverted: bool = False) -> HeapProfile:
+    """A function that allocates in two lines, called from two lines: so much in those that come first, 8 MiB in the others."""
+    calls = [Frame("read", "reader.cc", 14), Frame("main", "app.cc", 3), Frame("read", "reader.cc", 16), Frame("main", "app.cc", 7)]
+    trie = Trie(0)
+    trie.add((1, 2), first_bytes)
+    trie.add((3, 4), 8 * MIB)
+    made = trie.tree().inverted() if inverted else trie.tree()
+    snapshot = Snapshot(0, 1, made.bytes[0], tree=made, kind="peak")
+    return HeapProfile("heaptrack", "read", "", "ms", COUNTS, (snapshot,), (ROOT, *calls), "lines.zst")
+
+
 def chain(depth: int, module: str = LIB) -> HeapProfile:
     """One stack of this depth."""
     frames = [ROOT, *(Frame(f"f{place}", module=module, address=place) for place in range(depth))]

@@ -436,16 +436,16 @@ def keep_runs(
         goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json and (following := _next(runs, verbose)):
+    if brief and runs and not as_json and (following := _next(runs, verbose, path)):
         talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run], verbose: bool) -> str:
-    """What to try after the brief tables, in a line; empty if there is nothing.
+def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
+    """What to try after the brief tables, in a line; empty if there is nothing. kept: the file of the runs.
 
     A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
-    there.
+    there. Of programs alone, whose authors ask, it is the one that needs most.
     """
     from ...records import summary
     from ...records.types import PEAK
@@ -454,29 +454,35 @@ def _next(runs: Sequence[Run], verbose: bool) -> str:
     if not any(run.complete for run in runs):
         printed = any(run.output_bytes for run in runs)
         return "--verbose shows all that a failed run printed" if printed and not verbose else ""
-    groups = summary.groups(run for run in runs if run.complete and not run.job.argv)
+    tables = f"`{shlex.join(['memprof', 'table', str(kept)])}` prints every table"
+    of_runtimes = [run for run in runs if run.complete and not run.job.argv]
+    of_programs = [run for run in runs if run.complete and run.job.argv and run.job.model.files]
+    groups = summary.groups(of_runtimes or of_programs)
     of_models: dict[str, list[summary.Row]] = {}
     for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
         if row.phase == PEAK:
             of_models.setdefault(row.key.model, []).append(row)
     if not of_models:
-        return "--all prints every table"
+        return tables
     rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
-    row = min(rows, key=lambda row: row.median)
-    what = f"the least peak, that of {row.key.heading}{_trade(groups, rows, row)}" if len(rows) > 1 else "this memory"
-    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, --all prints every table"
+    row = (min if of_runtimes else max)(rows, key=lambda row: row.median)
+    what = "this memory"
+    if len(rows) > 1:
+        what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
+    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
 
 
-def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], least: Row) -> str:
-    """How much slower the row with the least peak is than the fastest, and how much less memory it needs; empty where it is not much slower."""
+def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:
+    """How much slower a row is than the fastest, and how much less memory it needs; empty where it needs no less or is not much slower."""
     from ...base.units import format_bytes
     from ...records.summary import iteration_ns
 
     times = {row.key: time_ns for row in rows if (time_ns := iteration_ns(groups[row.key])) is not None}
-    fastest = min((row for row in rows if row.key in times), key=lambda row: times[row.key], default=least)
-    if least.key not in times or times[least.key] < _WORTH_A_WARNING * times[fastest.key]:
+    fastest = min((row for row in rows if row.key in times), key=lambda row: times[row.key], default=named)
+    slower = times[named.key] / times[fastest.key] if named.key in times else 0
+    if slower < _WORTH_A_WARNING or named.median >= fastest.median:
         return ""
-    slower, less = times[least.key] / times[fastest.key], format_bytes(fastest.median - least.median)
+    less = format_bytes(fastest.median - named.median)
     return f" ({less} less than {fastest.key.heading}, and an iteration takes {slower:.1f} times as long)"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+from pathlib import Path
 
 import click
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 
 import memprof as package
@@ -14,7 +16,7 @@ from memprof.base.errors import UsageError
 from memprof.doors import cli
 from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
-from memprof.records.types import Outcome
+from memprof.records.types import COMMAND, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
 
@@ -34,11 +36,18 @@ def test_hint_explains_least_peak_of_largest_model():
     small, few, many = made("s.onnx", "a", 10, 10), made("l.onnx", "few", 50, 90, 90), made("l.onnx", "many", 80, 80, 80)
     program = made("l.onnx", "app", 5, argv=("app",))
 
-    assert "accounts for this memory, --all" in _next(small, False)
-    hint = _next([*small, *few, *many, *program], False)  # few has the least run, many the least median
+    file = Path("my runs.jsonl")
+    tables = "`memprof table 'my runs.jsonl'` prints every table"
+    assert f"accounts for this memory, {tables}" in _next(small, False, file)
+    hint = _next([*small, *few, *many, *program], False, file)  # few has the least run, many the least median
     assert hint.startswith("`memprof explain ") and "l.onnx" in hint
-    assert "accounts for the least peak, that of many, --all prints every table" in hint
-    assert _next(program, False) == "--all prints every table"
+    assert f"accounts for the smallest peak, that of many, {tables}" in hint
+    alone = [replace(run, job=replace(run.job, model=replace(run.job.model, files=()))) for run in program]
+    assert _next(alone, False, file) == tables
+    programs = [*program, *made("l.onnx", "larger", 9, argv=("app", "-n", "a b"), threads=2)]
+    model = replace(programs[0].job.model, path="l.bin", files=(ModelFile("l.bin", 100, "0"),))
+    named = [replace(run, job=replace(run.job, model=model, runtime=COMMAND)) for run in programs]
+    assert _next(named, False, file) == f"`memprof explain l.bin -- app -n 'a b'` accounts for the largest peak, that of larger, {tables}"
 
 
 def test_hint_names_trade():
@@ -49,18 +58,19 @@ def test_hint_names_trade():
         marks = tuple(msgspec.structs.replace(mark, times_ns=(time_ns,) * 3) for mark in run.marks if mark.phase != "WARMUP")
         return msgspec.structs.replace(run, marks=marks)
 
-    hint = _next([made("slow", 80, 160), made("fast", 100, 10)], False)
-    assert "the least peak, that of slow (20.0 MiB less than fast, and an iteration takes 16.0 times as long), --all" in hint
-    assert "times as long" not in _next([made("slow", 80, 14), made("fast", 100, 10)], False)
+    hint = _next([made("slow", 80, 160), made("fast", 100, 10)], False, Path("runs.jsonl"))
+    assert "peak, that of slow (20.0 MiB less than fast, and an iteration takes 16.0 times as long), " in hint
+    assert "times as long" not in _next([made("slow", 80, 14), made("fast", 100, 10)], False, Path("runs.jsonl"))
 
 
 def test_hint_after_failures_only():
+    file = Path("runs.jsonl")
     failed = sample_runs.run(outcome=Outcome("error", phase="PREPARE", message="no"))
     printed = msgspec.structs.replace(failed, output_bytes=7)
 
-    assert _next([failed], False) == "" and _next([printed], True) == ""
-    assert _next([failed, printed], False) == "--verbose shows all that a failed run printed"
-    assert "explain" in _next([printed, sample_runs.run()], False)
+    assert _next([failed], False, file) == "" and _next([printed], True, file) == ""
+    assert _next([failed, printed], False, file) == "--verbose shows all that a failed run printed"
+    assert "explain" in _next([printed, sample_runs.run()], False, file)
 
 
 @pytest.mark.parametrize("name", group.listed)

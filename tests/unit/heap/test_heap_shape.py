@@ -194,6 +194,19 @@ def test_diff_ignores_addresses_builds_versions():
     assert grown == ["all of the heap", "net::pack", "net::prepare", "main"]
 
 
+def test_diff_joins_two_builds_of_program():
+    """The program's functions are in one module, whatever the file of a build is called; a library keeps its name."""
+    load, pack = ("read", "main"), ("pack", "main")
+    before = profile((0, {load: 60, pack: 30}), module="/old/bin/run", command="/old/bin/run model.bin")
+    after = profile((0, {pack: 40}), module="/new/bin/run-new", command="/new/bin/run-new model.bin")
+
+    difference = judging.diff(before, after)
+
+    assert [(change.name, change.growth_bytes) for change in difference.modules] == [("run -> run-new", -50 * MIB)]
+    assert {change.module for change in difference.tree[1:]} == {"run -> run-new"}
+    assert {change.module for change in judging.diff(before, profile((0, {pack: 40}))).tree[1:]} == {"run", "libnet"}
+
+
 @pytest.mark.parametrize(
     ("name", "other"),
     [

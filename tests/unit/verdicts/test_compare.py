@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.sample_runs import MIB, machine, run, runs
+from support.sample_runs import MIB, machine, of_program, run, runs
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.records import settings, store
@@ -76,6 +76,19 @@ def test_variants_of_same_file_compared():
     peak = next(row for row in result.differences if (row.phase, row.metric) == (PEAK, "rss_peak_bytes"))
     assert peak.verdict == "less"
     assert peak.key.variant == "copied → mapped"
+
+
+@pytest.mark.parametrize(("model", "shown"), [("old", "old → new"), ("svc", "svc, old → new")])
+def test_programs_without_model_compared(model, shown):
+    """The first of two programs gives both rows its name, which is not that of the pair; a name of the user's own (`--name svc`) stays."""
+    old = of_program(runs("old", STEADY, model=model), "old", "a")
+    new = of_program(runs("new", [-50 + extra for extra in STEADY], model=model), "new", "b")
+
+    result = compare.compare_variants([*old, *new], "old", "new", ["rss_peak_bytes"])
+
+    assert {row.key.label for row in result.differences} == {shown}
+    assert any("program differs" in remark for remark in result.remarks)
+    assert not any("is not the same file" in remark for remark in result.remarks)
 
 
 def test_rows_only_on_single_side():
