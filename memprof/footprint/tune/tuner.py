@@ -77,6 +77,7 @@ def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, e
     for request in requests:
         name = request.suite.only.runtime
         tuner = _Tuner(replace(request, prefix=f"{name} ", time_ns=requests[0].time_ns // len(requests)), progress, keep)
+        progress.say(f"{name}: the default settings first")
         try:
             tuner.begin([run for run in earlier if run.job.variant.startswith(f"{name} ")])
             tuners[name] = tuner
