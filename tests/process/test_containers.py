@@ -207,14 +207,11 @@ def test_unreadable_kernel_log_is_said(memprof, machine, tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("recorder", ["python", "c"])
-def test_container_that_ends_meanwhile(machine, tmp_path, recorder):
-    if recorder == "c":
-        need_tool("cc")
+def test_container_that_ends_meanwhile(machine, tmp_path):
     id_ = new_id()
     group = machine.group(id_)
     programs = [machine.start(group, 30), machine.start(group, 20)]
-    words = ["attach", "--container", id_, "--for", "100s", "--recorder", recorder, "-o", "r.jsonl"]
+    words = ["attach", "--container", id_, "--for", "100s", "-o", "r.jsonl"]
     with subprocess.Popen([sys.executable, "-m", "memprof", *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as attached:
         wait_for(lambda: looked_at_by(attached.pid))
         for program in programs:

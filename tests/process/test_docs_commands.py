@@ -67,6 +67,7 @@ ELSEWHERE = (
     Elsewhere(r"batch=1\.\.64|vary .*--vary", "17 s", "process/test_scale.py::test_law_with_plan_from_kept_runs"),
     Elsewhere(r"^memprof doctor$", "1 s", "process/test_doctor.py::test_peak_error_within_bound"),
     Elsewhere(r"--threads 1,2,4", "1 s", "process/test_suite.py::test_thread_sweep_one_job_each"),
+    Elsewhere(r"batch=1\.\.8 ", "2 s", "process/test_scale.py::test_law_found_inverted_and_confirmed"),
     Elsewhere(r"--within 1GiB", "2 s", "process/test_scale.py::test_law_found_inverted_and_confirmed"),
     Elsewhere(r"grow .*--for 8h", "3 s", "process/test_grow.py::test_grow_reports_progress_until_time_limit"),
     Elsewhere(r"^memprof grow \S+ -r onnxruntime$", "2 s", "process/test_grow.py::test_grow_tells_what_inputs_do"),

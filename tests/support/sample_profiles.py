@@ -158,6 +158,13 @@ def top_by(tree, key):
     return sorted(((group, own.get(group, 0), size) for group, size in total.items()), key=lambda row: (-row[1], -row[2], row[0]))
 
 
+def stacks(profile: HeapProfile) -> dict[str, int]:
+    """The bytes of each stack in the only tree, by its functions from the site on."""
+    (snapshot,) = profile.snapshots
+    assert snapshot.tree is not None
+    return {";".join(profile.frames[frame].function for frame in stack): size for stack, size in snapshot.tree.stacks()}
+
+
 def totals_by_function(profile: HeapProfile) -> dict[str, int]:
     """The bytes of the stacks that hold each function, in the last tree."""
     tree = profile.snapshots[-1].tree

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.sample_profiles import LIB, MIB, PEAK, Frame, chain, comb, profile, top_by, usual
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
@@ -50,7 +51,7 @@ def only_below_at_the_end(stacks: dict[tuple[str, ...], int]) -> dict[tuple[str,
 
 
 @given(STACKS, st.booleans(), st.booleans(), st.floats(0, 0.4))
-@settings(deadline=None)
+@examples(50)
 def test_shape_keeps_every_byte(stacks, invert, fold, least):
     stacks = only_below_at_the_end(stacks)
     made = profile((0, {stack: size / MIB for stack, size in stacks.items()}))
@@ -66,7 +67,7 @@ def test_shape_keeps_every_byte(stacks, invert, fold, least):
 
 
 @given(STACKS)
-@settings(deadline=None)
+@examples(50)
 def test_shape_inverted_twice_keeps_stacks(stacks):
     stacks = only_below_at_the_end(stacks)
     made = profile((0, {stack: size / MIB for stack, size in stacks.items()}))
@@ -124,7 +125,7 @@ def test_shape_of_deep_comb_is_bounded(least):
 
 
 @given(STACKS, st.booleans())
-@settings(deadline=None)
+@examples(50)
 def test_sums_equal_tree_totals(stacks, inverted):
     made = profile((0, {stack: size / MIB for stack, size in only_below_at_the_end(stacks).items()}))
     tree = made.snapshots[0].tree
@@ -242,7 +243,7 @@ def test_identity_differs_by_python_file():
 
 
 @given(STACKS, STACKS)
-@settings(deadline=None)
+@examples(50)
 def test_diff_changes_add_up(stacks, other):
     sides = [profile((0, {stack: size / MIB for stack, size in only_below_at_the_end(each).items()})) for each in (stacks, other)]
 

@@ -322,19 +322,19 @@ def test_readings_left_out_are_said() -> None:
 # -- trees of processes, by chance
 
 
-@pytest.mark.parametrize("seed", tried(range(200)))
-def test_no_tree_counts_a_buffer_twice(seed: int) -> None:
-    draw = random.Random(seed)
-    there = {inode: draw.randrange(1, 200) * 4096 for inode in range(draw.randrange(1, 12))}
-    processes = []
-    for _ in range(draw.randrange(1, 8)):
-        process = ProcessDevices()
-        held = draw.sample(sorted(there), draw.randrange(len(there) + 1))
-        process.see_buffers([b"dmabuf:system:%d:%d:%d:0" % (inode, there[inode], draw.choice((0, there[inode]))) for inode in held])
-        processes.append(process)
-    seen = {buffer.inode for process in processes for buffer in process.buffers}
-    found = sizes(processes).get("dma-buf system", (0, 0))
-    assert found == (sum(there[inode] for inode in seen), 0)
+def test_no_tree_counts_a_buffer_twice() -> None:
+    for seed in tried(range(200)):
+        draw = random.Random(seed)
+        there = {inode: draw.randrange(1, 200) * 4096 for inode in range(draw.randrange(1, 12))}
+        processes = []
+        for _ in range(draw.randrange(1, 8)):
+            process = ProcessDevices()
+            held = draw.sample(sorted(there), draw.randrange(len(there) + 1))
+            process.see_buffers([b"dmabuf:system:%d:%d:%d:0" % (inode, there[inode], draw.choice((0, there[inode]))) for inode in held])
+            processes.append(process)
+        seen = {buffer.inode for process in processes for buffer in process.buffers}
+        found = sizes(processes).get("dma-buf system", (0, 0))
+        assert found == (sum(there[inode] for inode in seen), 0), seed
 
 
 # -- NVIDIA
