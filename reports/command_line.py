@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 
 from msgspec.structs import asdict, replace
 
+from memprof.programs import environments
 from memprof.records.types import COMMAND, Job
 from memprof.subjects.settings import options
 from memprof.subjects.suite import DEFAULTS
@@ -23,11 +25,20 @@ def command_line(job: Job, repeats: int) -> str:
 def explanation(job: Job) -> str:
     """The words that explain the memory of a model's Job, in this folder."""
     path = os.path.relpath(job.model.path)
-    return shlex.join(["memprof", "explain", path, "-r", _runtime(job), *_words(replace(job, release=True), DEFAULTS.repeats or 1, path)])
+    runtime = _runtime(job)
+    elsewhere = job.python not in (None, sys.executable) and "@" not in runtime and os.access(str(job.python), os.X_OK)
+    python = ["--python", str(job.python)] if elsewhere else []
+    settings = _words(replace(job, release=True), DEFAULTS.repeats or 1, path)
+    return shlex.join(["memprof", "explain", path, "-r", runtime, *python, *settings])
 
 
 def _runtime(job: Job) -> str:
-    return f"{job.runtime}@{job.version}" if job.version and not job.runtime.endswith(".py") else job.runtime
+    """The runtime's name, with the version of the environment that memprof made for it, if the Job ran in one."""
+    if job.runtime.endswith(".py"):
+        return job.runtime
+    made = next((each.version for each in environments.every() if each.interpreter == job.python), None)
+    version = job.version or made
+    return f"{job.runtime}@{version}" if version else job.runtime
 
 
 def _words(job: Job, repeats: int, model: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 
 import click
 import msgspec
@@ -14,6 +15,8 @@ from memprof.base.errors import UsageError
 from memprof.doors import cli
 from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
+from memprof.programs import environments
+from memprof.programs.environments import Environment
 from memprof.records.types import Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
@@ -39,6 +42,18 @@ def test_hint_explains_least_peak_of_largest_model():
     assert hint.startswith("`memprof explain ") and "l.onnx" in hint
     assert "accounts for the least peak, that of many, --all prints every table" in hint
     assert _next(program, False) == "--all prints every table"
+
+
+def test_hint_names_measured_release(monkeypatch, tmp_path):
+    interpreter = tmp_path / "python"
+    interpreter.symlink_to(sys.executable)
+    measured = sample_runs.run(python=str(interpreter))
+
+    assert f" -r onnxruntime --python {interpreter}`" in _next([measured], False)
+    made = Environment("onnxruntime", "1.19.2", "3.11.2", str(interpreter), 5, True, {})
+    monkeypatch.setattr(environments, "every", lambda: [made])
+    assert " -r onnxruntime@1.19.2`" in _next([measured], False)
+    assert " -r onnxruntime`" in _next([sample_runs.run(python=sys.executable)], False)
 
 
 def test_hint_after_failures_only():
