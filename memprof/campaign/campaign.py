@@ -129,8 +129,8 @@ class _EqualFailures:
     def holds(self, job: Job) -> bool:
         """Whether this variant is one; the message comes once."""
         variant = _variant_of(job)
-        last_two = self._last_two.get(variant, ())
-        found = len(last_two) == 2 and last_two[0] is not None and last_two[0] == last_two[1]
+        failed = list(self._last_two.get(variant, ()))
+        found = len(failed) > 1 and failed[0] is not None and failed[0] == failed[1]
         if found and variant not in self._told:
             self._told.add(variant)
             self._progress.say(f"{job.label}: it failed twice in the same way, so its other repeats are left out")

@@ -139,6 +139,11 @@ def _differences(place: VariantKey, base: Sequence[Run], head: Sequence[Run], na
             yield _difference(place.on(row.key.machine), summary.whole(row), summary.whole(other), bound)
 
 
+def compare_groups(base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> list[Difference]:
+    """The differences between two groups of repeats, each of one variant, whichever these are, under the key of head's."""
+    return list(_differences(summary.key(head[0]).place, base, head, names))
+
+
 def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
     return Difference(
         key=key,
