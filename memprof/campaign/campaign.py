@@ -122,7 +122,7 @@ class _EqualFailures:
 
     def add(self, run: Run) -> None:
         outcome = run.outcome
-        # What ended for want of memory or of time may end otherwise the next time.
+        # A run that lacked memory or time may end otherwise the next time.
         failed = outcome.sentence if outcome.status in ("import", "refused", "error") else None
         self._last_two.setdefault(_variant_of(run.job), deque(maxlen=2)).append(failed)
 

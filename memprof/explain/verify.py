@@ -29,7 +29,7 @@ from ..records.summary import timed_phase
 from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
-from ..verdicts.compare import Verdict, verdict_of
+from ..verdicts.compare import Verdict, verdict_of, verdict_of_times
 from .records import RUNTIME, Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
@@ -260,15 +260,20 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         prepared_spread_ns=_spreads(prepared),
         peak_raised=peaks is not None and peaks[1] - peaks[0] > bound,
         beyond_noise=beyond,
-        iteration_verdict=_verdict(iterations),
-        prepared_verdict=_verdict(prepared),
+        iteration_verdict=_timed_verdict(iterations),
+        prepared_verdict=_timed_verdict(prepared),
         late_rise_bytes=summary.late_rise_bytes(good[1]),
     )
 
 
-def _verdict(sides: Sequence[Sequence[float]], bound_bytes: int = 0) -> Verdict | Literal[""]:
+def _verdict(sides: Sequence[Sequence[float]], bound_bytes: int) -> Verdict | Literal[""]:
     before, after = sides
     return verdict_of(before, after, bound_bytes) if before and after else ""
+
+
+def _timed_verdict(sides: Sequence[Sequence[float]]) -> Verdict | Literal[""]:
+    before, after = sides
+    return verdict_of_times(before, after) if before and after else ""
 
 
 def _last(runs: Sequence[Run]) -> str:

@@ -28,6 +28,7 @@ _MOST_MODELS, _MOST_TITLED = 3, 2  # that the sentence and a picture's title hav
 Groups = Mapping[Key, Sequence[Run]]
 _Moved = TypeVar("_Moved", Difference, Judged)
 _WORTH_A_RATIO = 1.1
+_TIMES = 2  # from which a ratio is read more easily than a percentage
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
 
@@ -223,7 +224,7 @@ def _kind(row: Difference) -> str:
 
 
 def _undecided(metric: str, base: Row, interval: tuple[float, float]) -> str:
-    """What is said of a difference that is no more than noise."""
+    """The words on a difference that is no more than noise."""
     return "is the same" if _narrow(metric, base, interval) else _within_noise(metric, interval)
 
 
@@ -242,6 +243,8 @@ def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
     if verdict == "noise" or ratio == 1:
         return "the same time within noise"
     few = ", with too few repeats to tell it from noise" if verdict == "too few" else ""
+    if ratio >= _TIMES:
+        return f"{ratio:.{0 if ratio >= 10 else 1}f} times as long{few}"
     return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time{few}"
 
 

@@ -14,7 +14,7 @@ from memprof.footprint.tune.answer import ITERATION, LeftOut, Recommendation, Tu
 from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import late_rise_words
 from memprof.records.types import EXECUTE
-from memprof.verdicts.compare import Verdict, verdict_of
+from memprof.verdicts.compare import Verdict, verdict_of_times
 
 from ..ran import shaped
 from . import grid, headline
@@ -82,7 +82,7 @@ def _row(name: str, proposal: Recommendation, tuned: Tuned, units: tuple[Unit, U
 
 
 def _time_verdict(proposal: Recommendation, default: Recommendation) -> Verdict:
-    return verdict_of(default.times, proposal.times)
+    return verdict_of_times(default.times, proposal.times)
 
 
 def _unit(answers: Sequence[Tuned], unit: str | None) -> Unit:
