@@ -18,18 +18,25 @@ def command_line(job: Job, repeats: int) -> str:
     """The words for a shell, in the folder of the model. repeats: how often it was measured. A setting that has its default is left out."""
     words = _words(job, repeats)
     if job.runtime == COMMAND:
-        return shlex.join(["memprof", "exec", *words, "--", *(f"{name}={value}" for name, value in job.variables.items()), *job.argv])
+        return shlex.join(["memprof", "exec", *words, *_program(job)])
     return shlex.join(["memprof", "run", os.path.basename(job.model.path), "-r", _runtime(job), *words])
 
 
 def explanation(job: Job) -> str:
-    """The words that explain the memory of a model's Job, in this folder."""
+    """The words that explain the memory of a Job that has a model, in this folder."""
     path = os.path.relpath(job.model.path)
+    if job.runtime == COMMAND:
+        return shlex.join(["memprof", "explain", path, *_words(job, 1), *_program(job)])
     runtime = _runtime(job)
     elsewhere = job.python not in (None, sys.executable) and "@" not in runtime and os.access(str(job.python), os.X_OK)
     python = ["--python", str(job.python)] if elsewhere else []
     settings = _words(replace(job, release=True), DEFAULTS.repeats or 1, path)
     return shlex.join(["memprof", "explain", path, "-r", runtime, *python, *settings])
+
+
+def _program(job: Job) -> list[str]:
+    """A program behind `--`, with its variables in front. Its words hold the model and the counts that the given ones had places for."""
+    return ["--", *(f"{name}={value}" for name, value in job.variables.items()), *job.argv]
 
 
 def _runtime(job: Job) -> str:
@@ -46,7 +53,7 @@ def _words(job: Job, repeats: int, model: str = "") -> list[str]:
     is_program = job.runtime == COMMAND
     again = {
         "set": job.knobs,
-        "threads": (job.threads,) if job.threads is not None else (),
+        "threads": (job.threads,) if job.threads is not None and not is_program else (),
         "env": {} if is_program else job.variables,
         "shapes": job.shapes,
         "inputs": (os.path.relpath(job.inputs) if model else os.path.basename(job.inputs)) if job.inputs is not None else None,

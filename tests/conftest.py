@@ -178,8 +178,9 @@ def _caught(number: int) -> Iterator[Callable[[], str]]:
             text = file.read().decode(errors="replace").replace("\r\n", "\n")
 
 
-def _make_recorder_build(_: Path) -> None:
-    recorder_build.built()  # in the cache that the workers share
+def made_recorder_build() -> None:
+    """The recorder in C, compiled once a session, in the cache that the workers share."""
+    once("the recorder in C", lambda _: recorder_build.built())
 
 
 @pytest.fixture(params=["python", "c"])
@@ -188,7 +189,7 @@ def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     kind: RecorderKind = request.param
     if kind == "c":
         need_tool("cc")
-        once("the recorder in C", _make_recorder_build)
+        made_recorder_build()
     monkeypatch.setattr(recorder_client, "recorder_command", lambda *_: recorder_start.recorder_command(kind))
     return kind
 

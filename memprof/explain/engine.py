@@ -102,7 +102,7 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
     path = Path(order.job.model.path)
     try:
         stored, of_pieces = _stored(order, path, remarks)
-        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'tensor')}")
+        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'piece' if of_pieces else 'tensor')}")
         index = replace(snippets.index(stored), of_pieces=of_pieces)
         tiny = small_weights.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:
@@ -177,8 +177,8 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
                 break
         if ends_alone:
             known += [
-                f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there: its phases come from "
-                f"{'lines' if by_lines else 'functions'}; {_NEXT}"
+                f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there, because its phases come from "
+                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_NEXT}"
                 for phase, (_, height) in transients.items()
             ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
@@ -298,6 +298,7 @@ def _explanation(
         unread_bytes=unread_bytes,
         native=native_twin(order.runtime.name, order.python) if order.place is HERE and not is_program else None,
         shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
+        ends_alone=bool(job.phases or job.phase_regexes),
     )
     return Explanation(
         memprof_explain=SCHEMA,
@@ -317,7 +318,7 @@ def _explanation(
         counted_bytes=counted_bytes if index is not None else None,
         counted_tensors=counted_tensors,
         not_counted=not_counted,
-        tensors=_tensors(index, accounts) if index is not None else (),
+        tensors=_tensors(index, accounts) if index is not None and not index.of_pieces else (),
         findings=findings.find(facts),
         remarks=tuple(
             dict.fromkeys(
@@ -337,6 +338,7 @@ def _explanation(
         warnings=(*_not_looked_at(plain, held), *_doubts(plain, phases), *findings.doubts(facts)),
         looked_peak_bytes=held.height_bytes,
         peak_bound_bytes=plain.machine.peak_bound_bytes,
+        of_pieces=index is not None and index.of_pieces,
     )
 
 

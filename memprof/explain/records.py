@@ -3,7 +3,7 @@
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
   1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings,
               the PEAK of the process that was looked at, verdicts on latencies, the rise of PEAK in later iterations,
-              the numbers of warm-ups and iterations, PEAK of each verified run
+              the numbers of warm-ups and iterations, whether the weights are pieces of a file, PEAK of each verified run
 """
 
 from __future__ import annotations
@@ -229,7 +229,8 @@ class Explanation(Struct, frozen=True):
 
     runtime: the program's name for a program. shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open
     dimensions were taken as 1. warnings: doubts about the rest. looked_peak_bytes: the PEAK of the process that was looked at, None in a file of an
-    older memprof. peak_bound_bytes: how far a peak can lie from the truth.
+    older memprof. peak_bound_bytes: how far a peak can lie from the truth. of_pieces: the model's format is not known, so that its weights are
+    pieces of the file, which no list names.
     """
 
     memprof_explain: int
@@ -259,6 +260,12 @@ class Explanation(Struct, frozen=True):
     packages: Mapping[str, str] = field(default_factory=dict)  # those that the child had imported, and their versions
     warmup: int | None = None  # iterations of WARMUP and of EXECUTE, None for a program
     runs: int | None = None
+    of_pieces: bool = False
+
+    @property
+    def noun(self) -> str:
+        """What copies are looked for of."""
+        return "piece" if self.of_pieces else "tensor"
 
     @property
     def peak(self) -> PhaseFigures | None:

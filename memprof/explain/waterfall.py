@@ -189,10 +189,11 @@ def _is_freed(copy: Copy, free: Ranges) -> bool:
 
 
 def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.TensorQuery]) -> dict[str, list[Copy]]:
-    """Copies outside the model's file, by slice: those that are due, more of the same, and repacked ones."""
+    """Copies outside the model's file, by slice: those that are due, more of the same, and repacked ones. The largest are due, as in
+    `_beyond_one`."""
     owned: dict[str, list[Copy]] = {ONCE: [], AGAIN: [], REPACKED: []}
     due = defaultdict(int, {number: weight.instances for number, weight in enumerate(weights)})
-    for copy in sorted(held, key=lambda copy: (kinds[copy.mapping] != ANONYMOUS, copy.start)):
+    for copy in sorted(held, key=lambda copy: (kinds[copy.mapping] != ANONYMOUS, -copy.bytes, copy.start)):
         if kinds[copy.mapping] == IN_FILE:
             continue
         if not copy.stored:

@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
 from .frames import NO_MODULE, Frame
-from .names import is_allocator, module_name, nameless
+from .names import is_allocator, module_name, nameless, short_module
 from .profile import HeapProfile, Snapshot
 from .shape import MOST_NODES, ROOT, is_unknown, merged
 from .trees import Trie, add_up
@@ -87,10 +88,12 @@ class Diff(Struct, frozen=True):
 
 
 def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, invert: bool = False, fold: bool = True) -> Diff:
-    """Compare the largest trees of two profiles, of a phase or of all. invert: the program's entry first. fold: allocators' frames are left out.
+    """Compare the largest trees of two profiles, of a phase or of all. Two builds of a program are one module, `old -> new`.
 
+    invert: the program's entry first. fold: allocators' frames are left out.
     Raises UsageError or InputError for a phase that a profile does not have.
     """
+    before, after = _as_one_program(before, after)
     sides = [_side(profile, phrases.chosen(profile, None, phase)) for profile in (before, after)]
     names = _NameTable()
     tries = [_paths(side, names, identity, invert, fold) for side in sides]
@@ -140,6 +143,26 @@ def _has_no_name(frame: Frame) -> bool:
 
 def _module(frame: Frame) -> tuple[str, str]:
     return module_name(frame), ""
+
+
+def _as_one_program(before: HeapProfile, after: HeapProfile) -> tuple[HeapProfile, HeapProfile]:
+    """Both profiles with one module for the program itself, where two builds of it have two names: else each function of it would seem to be gone."""
+    programs = _program(before), _program(after)
+    names = [short_module(path) for path in programs if path is not None]
+    if len(set(names)) < 2:
+        return before, after
+    joint = " -> ".join(names)
+    made = [
+        replace(profile, frames=tuple(replace(frame, module=joint) if frame.module == path else frame for frame in profile.frames))
+        for profile, path in zip((before, after), programs, strict=True)
+    ]
+    return made[0], made[1]
+
+
+def _program(profile: HeapProfile) -> str | None:
+    """The module that is the recorded program; None if no frame lies in it."""
+    called = os.path.basename(profile.command.split(" ", 1)[0])
+    return next((frame.module for frame in profile.frames if frame.module and os.path.basename(frame.module) == called), None)
 
 
 class _NameTable:

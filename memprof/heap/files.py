@@ -49,7 +49,7 @@ def read(path: Path, choice: ReaderChoice = ReaderChoice()) -> HeapProfile:
     """See memprof.heap.load."""
     try:
         if path.is_dir():
-            raise InputError(_within(path))
+            path = _within(path)
         with path.open("rb") as file:
             profile = located(demangled(with_phases(_read(file, path, choice), path)))
     except OSError as error:
@@ -138,14 +138,15 @@ def _is_heaptrack(head: bytes) -> bool:
     return head[:2] == b"v " and head[2:3].isalnum()
 
 
-def _within(folder: Path) -> str:
-    """The sentence for a folder, which names the profiles in it."""
+def _within(folder: Path) -> Path:
+    """The only profile in a folder. Raises InputError for none, and for several, which it names."""
     profiles = [path for path in sorted(folder.iterdir()) if path.is_file() and _may_be_profile(path)]
+    if len(profiles) == 1:
+        return profiles[0]
     if not profiles:
-        return f"{folder} is a folder, and no profile lies in it"
+        raise InputError(f"{folder} is a folder, and no profile lies in it")
     more = f" and {len(profiles) - _MOST_NAMED} more" if len(profiles) > _MOST_NAMED else ""
-    named = ", ".join(map(str, profiles[:_MOST_NAMED])) + more
-    return f"{folder} is a folder: name the profile in it, {named}" if len(profiles) == 1 else f"{folder} is a folder: name one of {named}"
+    raise InputError(f"{folder} is a folder: name one of {', '.join(map(str, profiles[:_MOST_NAMED]))}{more}")
 
 
 def _may_be_profile(path: Path) -> bool:

@@ -16,22 +16,33 @@ from .profile import HeapProfile
 from .trees import CallTree, Direction, Trie, add_up, take_apart
 
 ROOT, BELOW = -1, -2
+_LEAST_LINE = 0.01  # of a node's bytes: a smaller line is not worth a word
 MOST_NODES = 300_000  # of a turned tree, which can have as many as its stacks have frames together
+
+
+class LargestFrame(Struct, frozen=True):
+    """The frame that stands for a node or a group, of its largest source line. lines: how many lines have at least a hundredth of its bytes."""
+
+    frame: int
+    lines: int = 1
+
+
+_NO_FRAME = LargestFrame(0)  # of the root and of gathered nodes
 
 
 class Shape(Struct, frozen=True):
     """Nodes in depth-first order, larger children first, gathered ones last; node 0 is the whole.
 
     group: the place of the node's name in `names`; ROOT, or BELOW for places too small for the tool or for this view. bytes: with those of
-    its children. places: how many a BELOW node stands for, 0 if that is not known. frames: for each group a frame that belongs to it.
+    its children. places: how many a BELOW node stands for, 0 if that is not known. frames: of each node the frame whose line is shown.
     """
 
     group: list[int]
     parent: list[int]
     bytes: list[int]
     places: list[int]
+    frames: list[LargestFrame]
     names: list[str]
-    frames: list[int]
     direction: Direction
 
     def __len__(self) -> int:
@@ -67,29 +78,26 @@ def shape(
     chained = (
         set(range(len(names))) if by == "module" else {key[number] for number, frame in enumerate(profile.frames) if is_unknown(frame)}
     )
-    grouped = _turned(tree, key, places, chained, least) if tree.direction != direction else merged(tree, key, places, chained)
-    frames = [0] * len(names)
-    for number in range(len(key) - 1, -1, -1):
-        if key[number] >= 0:
-            frames[key[number]] = number
-    return Shape(*_gathered(*grouped, least), names, frames, direction)
+    shares = FrameShares(profile.frames, key, by)
+    turned = tree.direction != direction
+    grouped = _turned(tree, key, places, chained, shares, least) if turned else merged(tree, key, places, chained, shares)
+    return Shape(*_gathered(*grouped, shares, least), names, direction)
 
 
-def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: bool = True) -> list[tuple[int, str, int, int]]:
-    """Sums by group: (a frame of it, its name, own bytes, total bytes), the largest own first.
+def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: bool = True) -> list[tuple[LargestFrame, str, int, int]]:
+    """Sums by group: (the frame whose line is shown, its name, own bytes, total bytes), the largest own first.
 
     Own: of the stacks whose first frame that is not passed over is of the group. Total: of the stacks that hold the group anywhere, each stack
-    counted once. It takes one pass, whatever the depth.
+    counted once. The line is that of the largest own bytes, of a group without any that of the largest total. It takes one pass, whatever the depth.
     """
     key, names = profile.keys(by, fold)
     own_of, total_of = [0] * len(names), [0] * len(names)
-    first: dict[int, int] = {}
     for number, frame in enumerate(profile.frames):
         if frame.kind == "below":
             key[number] = ROOT
-        first.setdefault(key[number], number)
+    own_shares, total_shares = (FrameShares(profile.frames, key, by) for _ in range(2))
     own, parents, frames, sites_first = tree.self_bytes(), tree.parent, tree.frame, tree.direction == "callers"
-    site = [ROOT] * len(tree)
+    site, site_frame = [ROOT] * len(tree), [0] * len(tree)
     open_on_path = [0] * len(names)
     path: list[int] = []
     for node in range(1, len(tree)):
@@ -98,16 +106,22 @@ def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: boo
             if (left := key[frames[path.pop()]]) >= 0:
                 open_on_path[left] -= 1
         path.append(node)
-        site[node] = site[above]
+        site[node], site_frame[node] = site[above], site_frame[above]
         if group >= 0:
             if not open_on_path[group]:
                 total_of[group] += tree.bytes[node]
+                total_shares.add(group, frames[node], tree.bytes[node])
             open_on_path[group] += 1
             if not sites_first or site[above] < 0:
-                site[node] = group
+                site[node], site_frame[node] = group, frames[node]
         if site[node] >= 0:
             own_of[site[node]] += own[node]
-    rows = [(first[group], names[group], own_of[group], total_of[group]) for group in range(len(names)) if total_of[group]]
+            own_shares.add(site[node], site_frame[node], own[node])
+    rows = [
+        ((own_shares if own_of[group] else total_shares).largest(group, group), names[group], own_of[group], total_of[group])
+        for group in range(len(names))
+        if total_of[group]
+    ]
     return sorted(rows, key=lambda row: (-row[2], -row[3], row[1]))
 
 
@@ -116,13 +130,53 @@ def is_unknown(frame: Frame) -> bool:
     return frame.kind in ("site", "unknown") and frame.function == UNKNOWN
 
 
+class FrameShares:
+    """The bytes that each frame has in a node or a group, counted where the frames of one group differ in source line or module."""
+
+    def __init__(self, frames: Sequence[Frame], key: Sequence[int], by: By) -> None:
+        self._frames = frames
+        self._first: dict[int, LargestFrame] = {}
+        self._held: dict[int, dict[int, int]] = {}
+        places: dict[int, set[tuple[str | None, int | None, str | None]]] = {}
+        for number, group in enumerate(key):
+            if group >= 0:
+                self._first.setdefault(group, LargestFrame(number))
+                places.setdefault(group, set()).add((frames[number].file, frames[number].line, frames[number].module))
+        several = set() if by == "module" else {group for group, seen in places.items() if len(seen) > 1}
+        self._counted = {number for number, group in enumerate(key) if group in several}
+
+    def add(self, node: int, frame: int, size: int) -> None:
+        """Add bytes that a node has from a frame of its group."""
+        if frame in self._counted:
+            held = self._held.setdefault(node, {})
+            held[frame] = held.get(frame, 0) + size
+
+    def largest(self, node: int, group: int) -> LargestFrame:
+        """The frame that stands for a node."""
+        held = self._held.get(node)
+        if not held:
+            return self._first[group]
+        lines: dict[tuple[str | None, int | None], int] = {}
+        for number, size in held.items():
+            line = self._line(number)
+            lines[line] = lines.get(line, 0) + size
+        most = max(lines, key=lambda line: lines[line])
+        frame = max((number for number in held if self._line(number) == most), key=lambda number: held[number])
+        least = _LEAST_LINE * sum(lines.values())
+        return LargestFrame(frame, max(sum(size >= least for size in lines.values()), 1))
+
+    def _line(self, number: int) -> tuple[str | None, int | None]:
+        return self._frames[number].file, self._frames[number].line
+
+
 _Grouped = tuple[Trie, dict[int, int]]  # the groups' tree, and how many places each BELOW node stands for
 
 
-def merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int]) -> _Grouped:
+def merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], shares: FrameShares | None = None) -> _Grouped:
     """The tree in the direction it has, frames of group ROOT passed over.
 
     key: the group of each frame. places: of each BELOW frame how many it stands for. chained: groups of which neighbouring frames become one node.
+    shares: gets the bytes of each node by its frames.
     """
     trie, counted = Trie(ROOT), dict[int, int]()
     place = [0] * len(tree)
@@ -138,12 +192,14 @@ def merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: s
             here = trie.child(above, group)
             if group == BELOW:
                 counted[here] = counted.get(here, 0) + places[frame]
+            elif shares is not None:
+                shares.add(here, frame, tree.bytes[node])
         place[node] = here
         trie.own[here] += own[node]
     return trie, counted
 
 
-def _turned(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], least: float) -> _Grouped:
+def _turned(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], shares: FrameShares, least: float) -> _Grouped:
     """The tree in the other direction, the largest nodes first.
 
     Stacks that part at their far ends share nothing, so a turned tree can have as many nodes as its stacks have frames together. Nodes below
@@ -175,11 +231,15 @@ def _turned(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: 
             if small:
                 trie.own[child] += size
             else:
+                for end, node in inside:
+                    shares.add(child, frames[node], own[end])
                 heapq.heappush(todo, (-size, child, [(end, parents[node]) for end, node in inside]))
     return trie, counted
 
 
-def _gathered(trie: Trie, counted: dict[int, int], least: float) -> tuple[list[int], list[int], list[int], list[int]]:
+def _gathered(
+    trie: Trie, counted: dict[int, int], shares: FrameShares, least: float
+) -> tuple[list[int], list[int], list[int], list[int], list[LargestFrame]]:
     """The columns of a Shape: nodes below `least` of the whole are gathered at their parent, with those that the tool left out there."""
     size = list(trie.own)
     add_up(size, trie.parent)
@@ -188,7 +248,7 @@ def _gathered(trie: Trie, counted: dict[int, int], least: float) -> tuple[list[i
         if size[node] > 0:
             children.setdefault(trie.parent[node], []).append(node)
     limit = least * size[0]
-    groups, parents, sizes, places = list[int](), list[int](), list[int](), list[int]()
+    groups, parents, sizes, places, frames = list[int](), list[int](), list[int](), list[int](), list[LargestFrame]()
     todo = [(0, -1, size[0], 0)]
     while todo:
         node, parent, whole, count = todo.pop()
@@ -197,6 +257,7 @@ def _gathered(trie: Trie, counted: dict[int, int], least: float) -> tuple[list[i
         parents.append(parent)
         sizes.append(whole)
         places.append(count)
+        frames.append(shares.largest(node, groups[-1]) if groups[-1] >= 0 else _NO_FRAME)
         if node < 0:
             continue
         small, small_places, left_out, after = 0, 0, -1, []
@@ -211,4 +272,4 @@ def _gathered(trie: Trie, counted: dict[int, int], least: float) -> tuple[list[i
             whole = small + (size[left_out] if left_out >= 0 else 0)
             todo.append((left_out, number, whole, small_places + counted.get(left_out, 0)))
         todo.extend((child, number, size[child], 0) for child in sorted(after, key=lambda child: size[child]))
-    return groups, parents, sizes, places
+    return groups, parents, sizes, places, frames

@@ -15,6 +15,9 @@ import struct
 from functools import lru_cache
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple  # noqa: UP035  (Python 3.8)
 
+# The end of a sentence on a function that is not seen. A static one keeps its name, but is the first to be inlined.
+NOT_INLINED = "a function that is inlined needs __attribute__((noinline)), a build with -fno-inline, or marks in its place (memprof marks)"
+
 
 class Elf(NamedTuple):
     """The content of an ELF file: the functions it defines and its undefined symbols, by the linker's names, and the libraries it needs.

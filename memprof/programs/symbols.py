@@ -190,7 +190,8 @@ class _ProgramFiles:
         if self._program.stripped:
             why = f"{self._program.path} is stripped, and only its exported functions have a name"
             raise UsageError(f"--phase: there is no function {function} in {searched}: {why}")
-        raise UsageError(f"--phase: there is no function {function} in {searched}; the compiler may have inlined it everywhere")
+        why = f"the compiler may have inlined it everywhere: {elf.NOT_INLINED}"
+        raise UsageError(f"--phase: there is no function {function} in {searched}; {why}")
 
     def _overrides(self, function: str, files: Sequence[elf.Elf]) -> list[str]:
         hierarchy: dict[str, tuple[str, ...]] = {}

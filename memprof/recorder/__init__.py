@@ -35,7 +35,7 @@ recording is. Names that may stand several times are marked +.
     interval NS             the first polling period, 0 for none: then the program is looked at ten times a second
     rule NS BYTES HOLD [TEXT]... +   when a mark's line holds all of these texts (each escaped, without spaces): the polling period from there on; the
                             resident set at which the mark's process is stopped, 0 for none; HOLD: 1 if that process is about to stop itself. The
-                            first rule that fits counts. Of a control group the figures are read here
+                            first rule that fits counts. Of a control group the figures are read here, and ten times a second
     size BYTES              the resident set at which the program is stopped, as long as no rule says otherwise
     hold NS                 how long a process may be stopped; without it nobody heeds that
     timeout NS              how long it may run

@@ -2,8 +2,11 @@
 
 The recorder makes and removes it, because the recorder outlives memprof when that is killed.
 
-    version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   memory.max_usage_in_bytes, memory.memsw.max_usage_in_bytes, memory.oom_control
-    version 2 (Documentation/admin-guide/cgroup-v2.rst)          memory.peak, memory.events; no peak of memory and swap together
+    version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   memory.max_usage_in_bytes, memory.memsw.max_usage_in_bytes, memory.oom_control;
+                                                                 memory.kmem..., of the kernel's memory, stacks, slab and page tables in it,
+                                                                 and of that memory.kmem.tcp... of TCP's buffers
+    version 2 (Documentation/admin-guide/cgroup-v2.rst)          memory.peak, memory.events; no peak of memory and swap together; rows of
+                                                                 memory.stat on the kernel's memory, `kernel` from Linux 5.18 on
     both                                                         memory.stat
 """
 
@@ -33,19 +36,37 @@ class ControlGroup:
             raise
         # From Linux 6.12 on memory.peak can be reset, for the descriptor that it was reset through.
         self._peak, self._both = self._open(b"memory.max_usage_in_bytes", b"memory.peak"), self._open(b"memory.memsw.max_usage_in_bytes")
+        self._kernel_peak = self._open(b"memory.kmem.max_usage_in_bytes")
+        self._told = None
 
     def join(self):
         """Move this process into it; for a child between fork and exec."""
         self._write(b"cgroup.procs", b"0")
 
     def tell(self, writer, reset):
-        """Write its figures. reset: the peaks begin again from here on, if the kernel lets them."""
-        peaks = [_pread(self._peak), _pread(self._both)]
+        """Write its figures. reset: the peaks begin again from here on, if the kernel lets them; None for a reading that no mark asks for: it is
+        written where a figure has changed."""
+        stat = b"\n" + self._read(b"memory.stat")
         # Before 5.9 there is one field, of files alone.
-        refaults = self._number((b"memory.stat", b"workingset_refault_file "), (b"memory.stat", b"workingset_refault "))
-        kills = self._number((b"memory.oom_control", b"oom_kill "), (b"memory.events", b"oom_kill "))
-        is_reset = reset and _reset(self._peak) and (self._both is None or _reset(self._both))
-        writer.tell(b"group", *peaks, refaults, kills, is_reset)
+        refaults = _first(*[procfs.field(stat, name) for name in (b"workingset_refault_file ", b"workingset_refault ")])
+        kills = _first(*[procfs.field(b"\n" + self._read(name), b"oom_kill ") for name in (b"memory.oom_control", b"memory.events")])
+        figures = (_pread(self._peak), _pread(self._both), refaults, kills), self._kernel_figures(stat)
+        if reset is not None or figures != self._told:
+            is_reset = b"-" if reset is None else reset and self._reset()
+            writer.tell(b"group", *figures[0], is_reset, *figures[1])
+            self._told = figures
+
+    def _kernel_figures(self, stat):
+        """KERNEL_PEAK KERNEL STACKS SLAB TABLES SOCK PERCPU of a line."""
+        rows = (b"kernel ", b"kernel_stack ", b"slab ", b"pagetables ", b"sock ", b"percpu ")
+        kernel, stacks, slab, tables, sockets, percpu = [procfs.field(stat, row) for row in rows]
+        kernel = _first(self._read(b"memory.kmem.usage_in_bytes"), kernel)
+        sockets = _first(self._read(b"memory.kmem.tcp.usage_in_bytes"), sockets)
+        return _pread(self._kernel_peak), kernel, stacks, slab, tables, sockets, percpu
+
+    def _reset(self):
+        """Whether all its peaks begin again here."""
+        return _reset(self._peak) and all(_reset(peak) for peak in (self._both, self._kernel_peak) if peak is not None)
 
     def remove(self):
         """Remove the group. Its processes have ended; the kernel lets go of them a moment later."""
@@ -68,9 +89,13 @@ class ControlGroup:
         found = [path for path in paths if os.path.exists(path)]
         return os.open(found[0], (os.O_RDWR if os.access(found[0], os.W_OK) else os.O_RDONLY) | os.O_CLOEXEC) if found else None
 
-    def _number(self, *places):
-        numbers = [procfs.number(os.path.join(self._path, file), field) for file, field in places]
-        return next((number for number in numbers if number != b"-"), b"-")
+    def _read(self, name):
+        return procfs.read(os.path.join(self._path, name)).rstrip()
+
+
+def _first(*numbers):
+    """The first of these that a file told."""
+    return next((number for number in numbers if number not in (b"", b"-")), b"-")
 
 
 def _pread(descriptor):

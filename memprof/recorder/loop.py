@@ -166,9 +166,9 @@ class Loop:
 
     def _tick(self, now):
         self._processes.tell_poll()
-        self.tell_group()
         self._output.look()
         if not self._writer.behind:
+            self.tell_group()
             self._tell_left_out()
         self._writer.flush()
         self._choose()
@@ -219,9 +219,11 @@ class Loop:
         self._looks.look(self._processes.main(self._child.pid), text, not self._order.pid, True)
 
     def tell_group(self):
-        """Write the figures of the control group that is looked at, if there is one."""
+        """Write the figures of the control group that is looked at, or of the child's own, if there is one."""
         if self._processes.group is not None:
             self._processes.group.tell()
+        if self._child.group is not None:
+            self._child.group.tell(self._writer, reset=None)
 
     # -- what the child reads and writes
 

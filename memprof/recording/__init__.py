@@ -55,9 +55,14 @@ Memory. A reading that is the same as the last one of its kind and process is no
     mapped T                                maps of all processes were read; two of these stand around a poll
     huge T COUNT                            huge pages that page faults have brought in on this machine so far: once several processes are
                                             there, and before a `stat` whose minor faults have risen by 64 or more, if it has changed since
-    group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
+    group T PEAK BOTH REFAULTS KILLS RESET KERNEL_PEAK KERNEL STACKS SLAB TABLES SOCK PERCPU
+                                            of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
-                                            for lack of memory. RESET: 1 if the two peaks begin again here
+                                            for lack of memory. RESET: 1 if the peaks begin again here, `-` between marks, where it is written ten
+                                            times a second if a figure has changed. KERNEL_PEAK: the most of the kernel's own memory
+                                            (memory.kmem) since the last reset. KERNEL: that memory now (kernel or memory.kmem), and of it stacks,
+                                            slab and page tables; buffers of sockets (sock or memory.kmem.tcp), which `kernel` lacks; and again of
+                                            the kernel's memory the data that each CPU has (percpu)
     buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
                                             the buffers that a process has by a descriptor or a mapping, `-` where its descriptors or their
                                             fdinfo may not be read. KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of

@@ -1,9 +1,10 @@
 """Memory that no resident set counts, over time and by kind: what a recording's `buffers`, `clients` and `tables` tell of some processes together.
 
 A buffer is one by its kind and inode, however many processes and descriptors have it. What any resident set counts of it is taken off its size. A
-client of a DRM driver is one by its driver, device and id. An object of a client may be shared with another client, or be a dma-buf too, and nothing
-tells which: shared parts count once, the largest alone, and only as far as they are more than all dma-bufs together. A dma-buf of udmabuf has the
-pages of a memfd, and nothing tells of which: such buffers count as far as they are more than all memfds together. So a sum is the certain part.
+client of a DRM driver is one by its driver, device and id; of clients without an id the largest alone counts. An object of a client may be shared
+with another client, or be a dma-buf too, and nothing tells which: shared parts count once, the largest alone, and only as far as they are more than
+all dma-bufs together. A dma-buf of udmabuf has the pages of a memfd, and nothing tells of which: such buffers count as far as they are more than all
+memfds together. So a sum is the certain part.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ class Region(Struct, frozen=True):
 
 class ProcessDevices(Struct):
     """The newest readings of a process. clients: by driver, device and id. hidden: its descriptors may not be read; silent: drivers of DRM that tell
-    of no memory; uses_nvidia: it has a file of NVIDIA's, whose memory NVML alone tells. nvidia, page_tables, huge, huge_shared: in bytes."""
+    of no memory; nameless: those whose clients have memory and no id; uses_nvidia: it has a file of NVIDIA's, whose memory NVML alone tells. nvidia,
+    page_tables, huge, huge_shared: in bytes."""
 
     buffers: Sequence[DeviceBuffer] = ()
     clients: dict[str, list[Region]] | None = None
     hidden: bool = False
     silent: tuple[str, ...] = ()
+    nameless: tuple[str, ...] = ()
     uses_nvidia: bool = False
     nvidia: int = 0
     page_tables: int = 0
@@ -61,14 +64,15 @@ class ProcessDevices(Struct):
 
     def see_clients(self, fields: Sequence[bytes]) -> None:
         """The fields of `clients` behind PID."""
-        self.clients, silent = {}, []
+        self.clients, silent, nameless = {}, [], []
         for field in fields:
             if field:
                 driver, device, key, *regions = decoded(field).split(",")
-                self.clients[f"{driver},{device},{key}"] = [_region(region) for region in regions]
+                _keep(self.clients, f"{driver},{device},{key}", [_region(region) for region in regions])
                 silent += [driver] if not regions else []
+                nameless += [driver] if regions and key == "-" else []
         self.uses_nvidia = "nvidia" in silent
-        self.silent = tuple(driver for driver in silent if driver != "nvidia")
+        self.silent, self.nameless = tuple(driver for driver in silent if driver != "nvidia"), tuple(nameless)
 
     def see_nvidia(self, size: bytes) -> None:
         """What NVML tells of it, in bytes; `-` where it does not know."""
@@ -77,6 +81,14 @@ class ProcessDevices(Struct):
     def see_tables(self, fields: Sequence[bytes]) -> None:
         """The fields of `tables` behind PID."""
         self.page_tables, self.huge, self.huge_shared = ((number(field) or 0) << 10 for field in fields[:3])
+
+
+def _keep(clients: dict[str, list[Region]], client: str, regions: Sequence[Region]) -> None:
+    """Keep the newest figures of a client. drm-client-id is optional (Documentation/gpu/drm-usage-stats.rst): two descriptors without it may be of
+    one client or of two, so the larger of each region is certain."""
+    known = clients.get(client, []) if client.endswith(",-") else []
+    by_size = sorted((*known, *regions), key=lambda region: region.size)
+    clients[client] = list({region.name: region for region in by_size}.values())
 
 
 def _buffer(field: bytes) -> DeviceBuffer:
@@ -123,7 +135,8 @@ def _clients(processes: Iterable[ProcessDevices], buffers: int) -> dict[str, int
     """Bytes of all clients by kind, without what may be among so many bytes of dma-bufs."""
     clients: dict[str, list[Region]] = {}
     for process in processes:
-        clients.update(process.clients or {})
+        for client, regions in (process.clients or {}).items():
+            _keep(clients, client, regions)
     own: dict[str, int] = {}
     common: dict[str, int] = {}
     for region in (region for regions in clients.values() for region in regions):
@@ -151,14 +164,15 @@ def _highest(history: TimelineBuilder, begin_ns: int, end_ns: int) -> int:
 
 class DeviceHistory:
     """The memory of some processes by kind over time. known: whether any was read. hidden: of how many the descriptors could not be read at most;
-    silent: drivers that told of no memory; uses_nvidia, asks_nvidia: whether NVIDIA's driver was used, and NVML asked. left_out: readings for which
-    the recorder had no time."""
+    silent: drivers that told of no memory; nameless: drivers that told of no id; uses_nvidia, asks_nvidia: whether NVIDIA's driver was used, and NVML
+    asked. left_out: readings for which the recorder had no time."""
 
     def __init__(self) -> None:
         self.timeline = TimelineBuilder()  # all kinds but page tables; its file is what resident sets count
         self._kinds: dict[str, TimelineBuilder] = {}
         self.hidden = 0
         self.silent: set[str] = set()
+        self.nameless: set[str] = set()
         self.uses_nvidia = self.asks_nvidia = False
         self.left_out = 0
         self.known, self._read_ns = False, 0
@@ -170,6 +184,7 @@ class DeviceHistory:
         self._read_ns = t_ns
         self.hidden = max(self.hidden, sum(process.hidden for process in held))
         self.silent.update(driver for process in held for driver in process.silent)
+        self.nameless.update(driver for process in held for driver in process.nameless)
         self.uses_nvidia = self.uses_nvidia or any(process.uses_nvidia for process in held)
         found = sizes(held)
         for kind in found:
@@ -224,8 +239,11 @@ class DeviceHistory:
             whose = "a process" if self.hidden == 1 else f"{self.hidden} processes"
             remarks.append(f"memory of devices is in no figure: the descriptors of {whose} may not be read")
         if self.silent:
-            who = ", ".join(sorted(name if name != "-" else "one without a name" for name in self.silent))
-            remarks.append(f"drivers that tell of no memory here, so that it is in no figure: {who}")
+            remarks.append(f"drivers that tell of no memory here, so that it is in no figure: {_drivers(self.silent)}")
+        if self.nameless:
+            remarks.append(
+                f"drivers that give their clients no id here, so that of these the largest alone counts: {_drivers(self.nameless)}"
+            )
         if self.uses_nvidia and not self.asks_nvidia:
             remarks.append("memory of NVIDIA's driver is in no figure, as NVML was not asked: `memprof doctor` says why")
         if self.left_out:
@@ -233,6 +251,10 @@ class DeviceHistory:
                 f"there was no time to read descriptors every 8 ms: a peak of devices may be missed ({self.left_out} readings left out)"
             )
         return remarks
+
+
+def _drivers(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name if name != "-" else "one without a name" for name in names))
 
 
 def merge_devices(before: dict[str, Any], record: dict[str, Any]) -> None:

@@ -138,8 +138,6 @@ class _View:
         )  # the phases whose ends need no hold any more
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
-        self._charged: dict[str, int | None] | None = None
-        self._charged_anew = True  # the peak of the group began again where that was last read
         self._watched = GroupCharges()
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
@@ -170,7 +168,7 @@ class _View:
             b"mapped": lambda fields: tree.complete_mappings(),
             **{kind: partial(tree.see_devices, kind) for kind in (b"buffers", b"clients", b"tables")},
             b"nvidia": lambda fields: tree.see_nvidia(int(fields[0]), fields[2:]),
-            b"group": self._group,
+            b"group": state.charges.see,
             b"charge": self._watched.see_charge,
             b"bound": self._watched.see_bound,
             b"look": self._look,
@@ -294,17 +292,6 @@ class _View:
                 parts.append((file, first * page, (first + count) * page))
         self.state.tree.see_mappings(int(fields[1]), parts)
 
-    def _group(self, fields: list[bytes]) -> None:
-        peak, both, refaults, kills = (number(field) for field in fields[1:5])
-        before = self._charged or {"peak_bytes": None, "with_swap_peak_bytes": None}
-        self._charged = {
-            "peak_bytes": _larger(before["peak_bytes"], peak),
-            "with_swap_peak_bytes": _larger(before["with_swap_peak_bytes"], both),
-            "oom_kills": kills,
-        }
-        self.state.refaults, self.state.charged = refaults, peak if self._charged_anew else None
-        self._charged_anew = fields[5] == b"1"
-
     def _look(self, fields: list[bytes]) -> None:
         status, at = events.status_at(fields, 4)
         shares, at = events.shares_at(fields, at)
@@ -424,8 +411,7 @@ class _View:
             self._attached()
             return {"status": "ok"}
         self._lines.finish()
-        group_kills = self._charged["oom_kills"] if self._charged is not None else None
-        self._end.out_of_memory = True if group_kills else self._kills.killed((state.root, state.measured))
+        self._end.out_of_memory = True if state.charges.kills else self._kills.killed((state.root, state.measured))
         outcome = judge(state, phases, marks, self._lines, self._end)
         if marks.foreign:
             state.warnings.append(f"{marks.foreign} line(s) on the marks' descriptor were not understood and left out")
@@ -515,7 +501,7 @@ class _View:
             "polling": self._polling(),
             "warnings": state.warnings,
             "output_bytes": self._output_bytes,
-            "charged": self._charged or self._watched.charged(header.message.start.watch),
+            "charged": state.charges.charged() or self._watched.charged(header.message.start.watch),
             "values": self._marks.values.records,
             "work": [curve for curve in work if curve],
             "processes": state.tree.records() if state.tree.most > 1 else [],
@@ -564,10 +550,6 @@ class _View:
         if tree.unfollowed:
             remarks.append(f"processes that were not followed, because too many files are open here: {tree.unfollowed}")
         return remarks
-
-
-def _larger(left: int | None, right: int | None) -> int | None:
-    return right if left is None else left if right is None else max(left, right)
 
 
 def _last_line(output: bytes) -> str | None:

@@ -136,6 +136,7 @@ class MarkFold:
         if not self._phases.open and self.outside.since_ns:
             self.outside.end_gap(begin_ns, phase)
         self._phases.begin(phase)
+        self._state.charges.begin(phase)
         if phase in self.work:
             self.work[phase].again()
 
@@ -182,8 +183,7 @@ class MarkFold:
         peak = max(read, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
         record: Record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._phases.times}
         record.update(rss_peak_bytes=peak, rss_peak_exact=exact, **figures)
-        if state.charged is not None:
-            record["charged_peak_bytes"] = state.charged
+        record.update(state.charges.end(phase))
         if "units" in mark:
             units = dict(mark["units"])
             if len(units) > UNITS:

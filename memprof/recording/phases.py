@@ -42,7 +42,7 @@ class Phases:
 
     def mark(self) -> None:
         """Polls and refaults count from here on."""
-        self._polls_before, self._refaults_before = self._state.polls, self._state.refaults
+        self._polls_before, self._refaults_before = self._state.polls, self._state.charges.refaults
 
     def record(self, phase: str) -> Record | None:
         """The record of a phase that has ended."""
@@ -59,8 +59,8 @@ class Phases:
             record["rss_peak_exact"] = False  # each process has a high-water mark, their sum has none
         interval_ns = state.interval_ns(phase)
         record.update(samples=state.polls - self._polls_before if interval_ns else 0, interval_ns=interval_ns)
-        if state.refaults is not None and self._refaults_before is not None:
-            record["refaults"] = state.refaults - self._refaults_before
+        if state.charges.refaults is not None and self._refaults_before is not None:
+            record["refaults"] = state.charges.refaults - self._refaults_before
         self.mark()
         state.swap.describe(record)
         state.devices.describe(record, devices_read)
@@ -117,8 +117,8 @@ def _merge(before: Record, record: Record, follows: bool) -> None:
     record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
     record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
     merge_devices(before, record)
-    if "charged_peak_bytes" in before and "charged_peak_bytes" in record:
-        record["charged_peak_bytes"] = max(before["charged_peak_bytes"], record["charged_peak_bytes"])
+    charges = [name for name in before if name.startswith("charged_") and name in record]
+    record.update((name, max(before[name], record[name])) for name in charges)
     for name in ("samples", "minor_faults", "major_faults", "refaults", "read_bytes", "cpu_ns"):
         if name in before and name in record:
             record[name] += before[name]

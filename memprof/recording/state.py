@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..base.counter_bounds import peak_bound
 from ..records.recorder_order import Header
+from .charges import OwnCharges
 from .devices import DeviceHistory
 from .swap import Swap
 from .tree import ProcessTree
@@ -14,9 +15,8 @@ from .tree import ProcessTree
 @dataclass
 class FoldState:
     """begin_ns, end_ns: when the program was started, and ended. usable: how many CPUs it may use. root: the process that was started; measured:
-    the one that the phases are of. polls: how often all was read so far, polls_before: before the timeline began. refaults: of the control group,
-    as last read; charged: the most that it was charged since its peak was last reset, None where it cannot be. recorder, recorder_hwm: the recorder's
-    process id and its high-water mark in bytes.
+    the one that the phases are of. polls: how often all was read so far, polls_before: before the timeline began. charges: of the run's own
+    control group. recorder, recorder_hwm: the recorder's process id and its high-water mark in bytes.
     """
 
     header: Header
@@ -31,8 +31,7 @@ class FoldState:
     measured: int = 0
     polls: int = 0
     polls_before: int = 0
-    refaults: int | None = None
-    charged: int | None = None
+    charges: OwnCharges = field(default_factory=OwnCharges)
     tree: ProcessTree = field(init=False)
     warnings: list[str] = field(default_factory=list)
 

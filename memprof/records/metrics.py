@@ -107,8 +107,12 @@ _METRICS = (
     Metric("charged_anon_peak_bytes", "Anonymous memory of the control group, peak", BYTES, _field("charged_anon_peak_bytes")),
     Metric("charged_file_peak_bytes", "Page cache of the control group, peak", BYTES, _field("charged_file_peak_bytes")),
     Metric("charged_kernel_peak_bytes", "Kernel memory of the control group, peak", BYTES, _field("charged_kernel_peak_bytes")),
+    Metric(
+        "charged_kernel_stacks_peak_bytes", "Kernel stacks of the control group, peak", BYTES, _field("charged_kernel_stacks_peak_bytes")
+    ),
     Metric("charged_slab_peak_bytes", "Slab of the control group, peak", BYTES, _field("charged_slab_peak_bytes")),
     Metric("charged_page_tables_peak_bytes", "Page tables of the control group, peak", BYTES, _field("charged_page_tables_peak_bytes")),
+    Metric("charged_percpu_peak_bytes", "Per-CPU data of the control group, peak", BYTES, _field("charged_percpu_peak_bytes")),
     Metric("charged_sockets_peak_bytes", "Sockets of the control group, peak", BYTES, _field("charged_sockets_peak_bytes")),
     Metric("charged_swap_peak_bytes", "Swapped out of the control group, peak", BYTES, _field("charged_swap_peak_bytes")),
 )
@@ -118,8 +122,18 @@ METRICS = {metric.name: metric for metric in _METRICS}
 GROWTH, LAW = "growth_bytes", "law_bytes"
 OF_SEVERAL = {name: Metric(name, title, BYTES, lambda mark: None) for name, title in ((GROWTH, "Growth"), (LAW, "Memory"))}
 
+# Of a control group, each in the field of a Charged with its name behind `charged_`.
+_CHARGES = (
+    CHARGED_PEAK,
+    "charged_kernel_peak_bytes",
+    "charged_kernel_stacks_peak_bytes",
+    "charged_slab_peak_bytes",
+    "charged_page_tables_peak_bytes",
+    "charged_percpu_peak_bytes",
+    "charged_sockets_peak_bytes",
+)
 # Peaks, which the whole run has too, and not only each phase.
-PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "device_peak_bytes", CHARGED_PEAK)
+PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "device_peak_bytes", *_CHARGES)
 # Read from a high-water mark, which the kernel keeps up to the run's bound below the truth.
 HIGH_WATER_MARKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "hwm_bytes")
 # Resident memory at a phase's end: a page that was swapped out by then is missing in it.
@@ -144,8 +158,8 @@ def described(name: str) -> Metric:
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
     """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all but RELEASE; only PEAKS have it."""
-    if phase == PEAK and wanted.name == CHARGED_PEAK:
-        return run.charged.peak_bytes if run.charged is not None and run.complete else None
+    if phase == PEAK and wanted.name in _CHARGES:  # a group has its peaks of times outside of all phases too
+        return getattr(run.charged, wanted.name.removeprefix("charged_")) if run.charged is not None and run.complete else None
     if phase == PEAK:
         peaks = [peak for mark in run.before_release if (peak := wanted.of(mark)) is not None]
         return max(peaks) if peaks and run.complete and wanted.name in PEAKS else None
@@ -172,7 +186,7 @@ def above_baseline(run: Run, phase: str, wanted: Metric) -> float | None:
 
 def exact(run: Run, phase: str, wanted: Metric) -> bool:
     """Whether the value is exact, and not only the largest that polling happened to see."""
-    if wanted.name not in PEAKS or wanted.name == CHARGED_PEAK:
+    if wanted.name not in PEAKS or wanted.name in _CHARGES:
         return True
     if wanted.name == "device_peak_bytes":
         return not any(mark.device_peak_bytes for mark in marks_of(run, phase))

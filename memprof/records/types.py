@@ -24,7 +24,8 @@ from ..base.units import counted, format_bytes
 #       Outcome.cut; Job.ranges and fixed; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
 #       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets);
 #       Mark.charged_peak_bytes;
-#       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`)
+#       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`);
+#       Mark.charged_kernel_stacks_... and charged_percpu_peak_bytes, Charged.kernel_peak_bytes and the five below it
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -212,14 +213,17 @@ class Mark(Struct, frozen=True):
     device_end_bytes: int | None = None
     devices: tuple[DeviceKind, ...] = ()
     charged_peak_bytes: int | None = None  # the most that the run's own control group was charged; None where its peak cannot be reset
-    # The most that a control group that was looked at had of each, by readings ten times a second; None without such a group.
+    # The most that a control group that was looked at had of each, by readings ten times a second; None without such a group. Of the run's own group
+    # the kernel's memory, what it is of, and sockets are known: read where the phase begins and ends too, and version 1 has a peak of the first.
     working_set_peak_bytes: int | None = None  # as kubelet counts it: all charges without pages of files that were not used for long
     charged_anon_peak_bytes: int | None = None
     charged_file_peak_bytes: int | None = None  # the page cache, shared memory in it
-    charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, slab and page tables in it
+    charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, stacks, slab, page tables and per-CPU data in it
+    charged_kernel_stacks_peak_bytes: int | None = None  # of threads
     charged_slab_peak_bytes: int | None = None  # the kernel's small objects: open files, sockets, directories
     charged_page_tables_peak_bytes: int | None = None
-    charged_sockets_peak_bytes: int | None = None
+    charged_percpu_peak_bytes: int | None = None  # what the kernel has once for each CPU
+    charged_sockets_peak_bytes: int | None = None  # buffers of network connections, beside the kernel's own memory
     charged_swap_peak_bytes: int | None = None  # swapped out, beside all charges
 
     @property
@@ -393,6 +397,13 @@ class Charged(Struct, frozen=True):
         None  # the peak of the group that has the lowest limit; the most of the readings where the kernel keeps no peak
     )
     kernel_log: tuple[str, ...] | None = None  # the kernel's lines on these kills, the newest last; None if its log was not read
+    # The most of the kernel's memory and of what it is of, as a Mark has them, over the whole run.
+    kernel_peak_bytes: int | None = None
+    kernel_stacks_peak_bytes: int | None = None
+    slab_peak_bytes: int | None = None
+    page_tables_peak_bytes: int | None = None
+    percpu_peak_bytes: int | None = None
+    sockets_peak_bytes: int | None = None
 
 
 class Conditions(Struct, frozen=True):

@@ -7,6 +7,7 @@ and a rank test of both sides rejects equality at 0.01. Rows of several intercha
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -96,10 +97,24 @@ def compare_variants(
         if name not in variants:
             raise UsageError(f"there is no variant {name!r}; {there_are(variants)}")
     both = f"{base} → {head}"
+    # The first of several programs without a model gave all of them its name, and a pair of them is more than that one.
+    of_programs = {key.model for key, group in groups.items() if _names_program(group)}
     sides = [
-        {VariantKey(key.model, both, key.threads): group for key, group in groups.items() if key.heading == name} for name in (base, head)
-    ]
+        {VariantKey(both if key.model in of_programs else key.model, both, key.threads): group for key, group in groups.items()
+         if key.heading == name}
+        for name in (base, head)
+    ]  # fmt: skip
     return _compare(sides[0], sides[1], names, across_machines)
+
+
+def _names_program(group: Sequence[Run]) -> bool:
+    """Whether the model of these runs is the program's own name."""
+    return any(_is_program(run) and os.path.basename(run.job.argv[0]) == run.job.model.name for run in group)
+
+
+def _is_program(run: Run) -> bool:
+    """Whether a program without a model was measured: its file stands where a model's would."""
+    return bool(run.job.program and run.job.argv) and not run.job.model.files
 
 
 def _compare(
@@ -216,7 +231,7 @@ def _way(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:
-    models = [{(run.job.model.name, run.job.model.sha256) for run in runs} for runs in (base, head)]
+    models = [{(run.job.model.name, run.job.model.sha256) for run in runs if not _is_program(run)} for runs in (base, head)]
     changed = sorted({name for name, _ in models[0] ^ models[1]} & {name for name, _ in models[0]} & {name for name, _ in models[1]})
     remarks = [f"{name} is not the same file on both sides" for name in changed]
     failed = [sum(not run.outcome.ok for run in runs) for runs in (base, head)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -11,18 +12,21 @@ from memprof.base.units import counted
 from memprof.heap.frames import NO_MODULE, By, Frame
 from memprof.heap.names import module_name, short
 from memprof.heap.profile import HeapProfile
-from memprof.heap.shape import BELOW, ROOT, Shape
+from memprof.heap.shape import BELOW, ROOT, LargestFrame, Shape
 
 WHOLE = "all of the heap"
 
 
 class FrameLabel(Struct, frozen=True):
-    """text: the shown name; full: the name as the tool has it; module: short, empty where it would repeat the text; source: file:line."""
+    """text: the shown name; full: the name as the tool has it; module: short, empty where it would repeat the text; source: file:line.
+
+    lines: how many source lines the place has, of which `source` is the largest."""
 
     text: str
     full: str
     module: str = ""
     source: str = ""
+    lines: int = 1
 
 
 def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: bool = False) -> FrameLabel:
@@ -31,18 +35,21 @@ def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: boo
     if group == ROOT:
         return FrameLabel(WHOLE, WHOLE)
     if group == BELOW:
-        return FrameLabel(*[below(shape, node)] * 2)
-    return group_label(profile.frames[shape.frames[group]], shape.names[group], by, full_names)
+        gathered = below(shape, node)
+        return FrameLabel(gathered, gathered)
+    return group_label(profile, shape.frames[node], shape.names[group], by, full_names)
 
 
-def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> FrameLabel:
-    """The label of a group of frames, from its name and a frame that belongs to it."""
+def group_label(profile: HeapProfile, largest: LargestFrame, name: str, by: By, full_names: bool = False) -> FrameLabel:
+    """The label of a group of frames, from its name and the frame that stands for it."""
+    frame = profile.frames[largest.frame]
     clean = plain(name)
     if by == "module":
         return FrameLabel(clean, clean)
     text = clean if full_names else plain(short(name))
     module = "" if frame.module == NO_MODULE else plain(module_name(frame))
-    return FrameLabel(text, clean, "" if f"({module})" in text or (frame.kind == "unknown" and module in text) else module, source(frame))
+    known = f"({module})" in text or (frame.kind == "unknown" and module in text)
+    return FrameLabel(text, clean, "" if known else module, source(frame), largest.lines)
 
 
 def source(frame: Frame) -> str:
@@ -59,6 +66,12 @@ def below(shape: Shape, node: int) -> str:
     if shape.direction == "callees" and shape.parent[node] == 0:
         return "(called from places below the threshold)"
     return f"({counted(places, 'smaller place')})" if places else "(smaller places)"
+
+
+def beside_first(names: Sequence[str]) -> str:
+    """The places that hold as much as the first: `b`, or `each of 2 more`; empty where there is none."""
+    others = names[1:]
+    return f"each of {len(others)} more" if len(others) > 1 else "".join(others)
 
 
 def shortened(text: str, most: int) -> str:

@@ -29,6 +29,7 @@ from ..pictures import lettering, style
 from ..pictures.sheet import LegendEntry, PhaseName, Sheet, phase_name, phase_names_width
 from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
+from . import labels
 from .series import Ints, Kind, SiteArea, SiteSeries, filled, rows, series, thinned, time_axis
 
 _MOST_SITES = 10
@@ -133,17 +134,22 @@ def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> di
 
 
 def _finding(profile: HeapProfile, table: SiteSeries) -> str:
-    """Which site held most at the peak, or has most of a total; the peak alone where its snapshot has no tree."""
+    """Which sites held most at the peak, or have most of a total; the peak alone where its snapshot has no tree."""
     at_peak = [place for place, snapshot in enumerate(table.snapshots) if snapshot.index == profile.peak.index]
     if not at_peak or not table.sites:
         return phrases.headline(profile)
     sizes = table.values[:, at_peak[0]].tolist()
     size, total = max(sizes), profile.peak.total_bytes
-    name = lettering.shortened(lettering.readable(table.sites[sizes.index(size)].text), _CHART, style.HEADING, "bold")
+    names = [
+        lettering.shortened(lettering.readable(site.text), _CHART, style.HEADING, "bold")
+        for site, own in sorted(zip(table.sites, sizes, strict=True), key=lambda entry: -entry[1])
+        if format_bytes(own) == format_bytes(size)
+    ]
+    others = f", and {rest} as much" if (rest := labels.beside_first(names)) else ""
     if profile.total:
-        return f"{name}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}"
+        return f"{names[0]}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}{others}"
     where = phrases.in_phase(profile, profile.peak)
-    return f"{name} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){where}"
+    return f"{names[0]} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){others}{where}"
 
 
 def _fills(areas: Sequence[SiteArea]) -> list[Fill]:

@@ -14,9 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memprof.heap.frames import By, Frame
+from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, is_library
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.shape import FrameShares, LargestFrame
 from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
 
@@ -59,22 +60,27 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
         sizes = of_tree(snapshot.tree, groups, passed, len(names))
         held[place] = sizes
         unnamed[place] = snapshot.tree.bytes[0] - int(sizes.sum())
-    first: dict[int, int] = {}
-    for frame, group in enumerate(groups.tolist()):
-        first.setdefault(group, frame)
     largest = held.max(0, initial=0)
     least = _LEAST * max((snapshot.total_bytes for snapshot in chosen), default=0)
     order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
     if len(order) > most and int((largest > 0).sum()) > most + 1:  # else a last site takes no more room than "others" would
         order = order[:most]
-    sites = tuple(_label(profile.frames[first[group]], names[group], by) for group in order)
+    shares = FrameShares(profile.frames, groups.tolist(), by)
+    one_by_one = numpy.where(hidden, -1, numpy.arange(len(groups)))
+    for place in sorted({int(held[:, group].argmax()) for group in order}):  # where each site is named, it held most
+        tree = chosen[place].tree
+        assert tree is not None
+        sizes = of_tree(tree, one_by_one, passed, len(groups))
+        for frame in numpy.flatnonzero((sizes > 0) & numpy.isin(groups, numpy.flatnonzero(held.argmax(0) == place))).tolist():
+            shares.add(int(groups[frame]), frame, int(sizes[frame]))
+    sites = tuple(_label(profile, shares.largest(group, group), names[group], by) for group in order)
     values = held[:, order].T
     return SiteSeries(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
 
 
-def _label(frame: Frame, name: str, by: By) -> labels.FrameLabel:
+def _label(profile: HeapProfile, largest: LargestFrame, name: str, by: By) -> labels.FrameLabel:
     """The label of a site: by lines, the line is a part of its name."""
-    label = labels.group_label(frame, name, by)
+    label = labels.group_label(profile, largest, name, by)
     return replace(label, text=f"{label.text} {label.source}") if by == "line" and label.source else label
 
 

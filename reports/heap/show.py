@@ -83,8 +83,7 @@ def facts(profile: HeapProfile, look: ProfileView = ProfileView()) -> dict[str, 
         groups: tuple[tuple[str, By], ...] = (("sites", look.by if look.by != "module" else "function"), ("modules", "module"))
         for name, by in groups:
             values[name] = [
-                {"name": row.label.full, "module": row.label.module, "source": row.label.source, "self_bytes": row.own_bytes}
-                | {"total_bytes": row.total_bytes}
+                _place_facts(row.label) | {"self_bytes": row.own_bytes, "total_bytes": row.total_bytes}
                 for row in top(profile, shown, by, look.fold)
             ]
     return values
@@ -113,15 +112,14 @@ def _nodes(profile: HeapProfile, shown: Snapshot, look: ProfileView) -> list[dic
     nodes = []
     for node in range(len(tree)):
         named = labels.label(profile, tree, node, look.by, full_names=True)
-        node_facts = {
-            "parent": tree.parent[node],
-            "name": named.full,
-            "module": named.module,
-            "source": named.source,
-            "bytes": tree.bytes[node],
-        }
+        node_facts = {"parent": tree.parent[node], **_place_facts(named), "bytes": tree.bytes[node]}
         nodes.append(node_facts | ({"places": tree.places[node]} if tree.group[node] == BELOW else {}))
     return nodes
+
+
+def _place_facts(named: labels.FrameLabel) -> dict[str, Any]:
+    """source: the largest of `lines` source lines."""
+    return {"name": named.full, "module": named.module, "source": named.source, "lines": named.lines}
 
 
 def _shaped(profile: HeapProfile, shown: Snapshot, look: ProfileView) -> Shape:
@@ -133,7 +131,7 @@ def top(profile: HeapProfile, shown: Snapshot, by: By, fold: bool = True) -> lis
     """Groups of frames in a snapshot, those that allocate most first."""
     assert shown.tree is not None
     groups = sums(profile, shown.tree, by=by, fold=fold)
-    return [FrameRow(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in groups]
+    return [FrameRow(labels.group_label(profile, largest, name, by), own, total) for largest, name, own, total in groups]
 
 
 class _ProfilePage(terminal.TextPage):
@@ -285,6 +283,8 @@ class _ProfilePage(terminal.TextPage):
             notes.append("the tool had left out the smallest places before")
         if look.fold:
             notes.append("allocators' own frames are left out (--no-fold)")
+        if any(largest.lines > 1 for largest in tree.frames):
+            notes.append("of several lines of a function the largest is named (--by line)")
         if notes:
             self.prose(capitalised("; ".join(notes)) + ".", "dim")
 

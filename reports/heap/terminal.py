@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memprof.base.terminal_text import plain
+from memprof.base.units import counted
 
 from . import labels
 
@@ -61,7 +62,8 @@ def append_name(text: Text, named: labels.FrameLabel, width: int, tones: tuple[s
     """
     room = width - text.cell_len
     module = "" if named.module and named.source.startswith(f"{named.module}:") else named.module
-    parts = [part for part in (module, named.source) if part]
+    source = named.source + (f" and {counted(named.lines - 1, 'more line')}" if named.lines > 1 else "")
+    parts = [part for part in (module, source) if part]
     tails = ["  " + " ".join(parts), f"  {parts[0]}", ""] if parts else [""]
     beside, most = tails[0], 1 << 30
     if not full:

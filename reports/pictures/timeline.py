@@ -17,6 +17,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from memprof.base.errors import InputError, UsageError, near
+from memprof.base.units import format_duration
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, STARTUP, Run
@@ -39,8 +40,8 @@ _DEVICE: dict[str, Any] = {"color": style.DEVICE, "linewidth": 1.4, "linestyle":
 
 
 class Drawn(Struct, frozen=True):
-    """A variant as it is drawn: its typical run, and of that the wanted phases. peak: None where no phase ended and nothing was polled. device: the
-    times and sizes of memory of devices, empty where none would be seen."""
+    """A variant as it is drawn: its typical run, and of that the wanted phases, all where none is named. peak: None where no phase ended and nothing
+    was polled. device: the times and sizes of memory of devices, empty where none would be seen."""
 
     name: str
     run: Run
@@ -49,6 +50,15 @@ class Drawn(Struct, frozen=True):
     spans: Sequence[RunPhase]
     peak: Peak | None
     device: tuple[Array, Array]
+    wanted: Sequence[str] = ()
+
+    @property
+    def peaks(self) -> list[float]:
+        """The peak of what is drawn, in each repeat."""
+        if not self.wanted:
+            return metrics.values(self.group, PEAK, _RSS_PEAK)
+        found = [[metrics.value(run, phase, _RSS_PEAK) for phase in self.wanted] for run in self.group]
+        return [max(known) for sizes in found if (known := [size for size in sizes if size is not None])]
 
     @property
     def zero_ns(self) -> int:
@@ -132,7 +142,7 @@ def _drawn(name: str, group: Sequence[Run], phases: Sequence[str]) -> Drawn | No
         rows, line = rows.between(*within), line.between(*within)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(name, run, group, thin(line, _BUCKETS), chosen, run_peak(run, rows, chosen), visible_devices(run.timeline))
+    return Drawn(name, run, group, thin(line, _BUCKETS), chosen, run_peak(run, rows, chosen), visible_devices(run.timeline), phases)
 
 
 def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, TimelineScale]:
@@ -242,12 +252,13 @@ def _side(variant: Drawn, unit: Unit) -> str:
     """The text beside a variant's name: how it failed, or which repeat this is and how far the others lie from it."""
     if variant.failed:
         return f"✗ failed: {variant.run.outcome.sentence}"
-    peaks = metrics.values(variant.group, PEAK, _RSS_PEAK)
+    peaks = variant.peaks
     if len(variant.group) == 1 or not peaks:
         return ""
     low, high = unit.cell(min(peaks)), unit.cell(max(peaks))
     around = f"{low} to {high} {unit.name}" if low != high else f"{low} {unit.name} each"
-    return f"repeat {variant.run.job.repeat}, the one with the median PEAK; PEAK of {len(peaks)} repeats: {around}"
+    what = f"peak of {' and '.join(variant.wanted)} in" if variant.wanted else "PEAK of"
+    return f"repeat {variant.run.job.repeat}, the one with the median PEAK; {what} {len(peaks)} repeats: {around}"
 
 
 def _areas(axes: Axes, variant: Drawn, scale: TimelineScale) -> None:
@@ -302,6 +313,8 @@ def _say_peak(axes: Axes, variant: Drawn, scale: TimelineScale, wide: float) -> 
     text = f"{variant.hedge}{scale.memory.amount(top.bytes)} in {lettering.readable(top.phase)}"
     if not top.shown and top.seen_bytes is not None:
         text += f" (polling saw {scale.memory.cell(top.seen_bytes)})"
+    if scale.at(variant, variant.zero_ns + variant.end_ns) < scale.longest / _BUCKETS:
+        text += f"; it took {format_duration(variant.end_ns)}, too short to be seen"
     text = lettering.shortened(text, 5.0, style.SMALL, "bold")
     x, level = scale.at(variant, top.t_ns), top.bytes / scale.memory.size
     if top.shown and variant.hedge != "≥":

@@ -31,7 +31,7 @@ def draw(explanation: Explanation) -> Figure:
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     legend = [LegendEntry(name, fill=FILLS[name]) for name in names]
     if any(_above(phase, transients) for phase in explanation.phases):
-        legend.append(LegendEntry("its peak above its end", fill=_TRANSIENT))
+        legend.append(LegendEntry("the phase's peak above its end", fill=_TRANSIENT))
     row = 0.46
     sheet = Sheet(
         "What the resident set consists of",

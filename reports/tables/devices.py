@@ -23,6 +23,13 @@ _COUNTS = {
     "torch_reserved_peak_bytes": "torch's allocator, by torch",
 }
 _APART = 0.05  # of RSS, from which on a limit is about another figure
+# What the kernel's memory in a charge is of.
+_KERNEL_PARTS = {
+    "slab": "charged_slab_peak_bytes",
+    "page tables": "charged_page_tables_peak_bytes",
+    "stacks": "charged_kernel_stacks_peak_bytes",
+    "per-CPU data": "charged_percpu_peak_bytes",
+}
 
 
 def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
@@ -71,11 +78,9 @@ def limits(group: Sequence[Run]) -> list[str]:
     if rss is None or any(looked_at(run) is not None for run in group):
         return []  # of a group that was looked at, control_group.py has more
     if charged is not None and abs(charged - rss) > _APART * rss:
-        parts = [f"RSS peak {format_bytes(rss)}"]
-        tables = max(
-            (kind.peak_bytes for run in group for mark in run.marks for kind in mark.devices if kind.kind == PAGE_TABLES), default=0
-        )
-        parts += [f"{name} up to {format_bytes(size)}" for name, size in (("device memory", device), ("page tables", tables)) if size]
+        parts = [f"RSS peak {format_bytes(rss)}", *_up_to({"device memory": device}), *_kernel_parts(group)]
+        swapped = max((mark.swapped_bytes for run in group for mark in run.marks), default=0)
+        parts += [f"{format_bytes(swapped)} swapped out beside it"] if swapped else []
         return [
             f"a limit of a container or a service is on the charge of its control group, {format_bytes(charged)} at most here ({', '.join(parts)}): "
             "it has the page cache and kernel memory of the run too, and only what the run itself brought in"
@@ -87,6 +92,21 @@ def limits(group: Sequence[Run]) -> list[str]:
             f"a device is full by RSS, swapped pages and device memory together: here a peak of {format_bytes(rss)} in RSS{''.join(beside)}"
         ]
     return []
+
+
+def _kernel_parts(group: Sequence[Run]) -> list[str]:
+    """The kernel's memory in the charge, and what it is of. Where the kernel tells of no page tables of a group, those of its processes are known."""
+    sizes = {name: _middle(group, metric) for name, metric in _KERNEL_PARTS.items()}
+    if sizes["page tables"] is None:
+        peaks = (kind.peak_bytes for run in group for mark in run.marks for kind in mark.devices if kind.kind == PAGE_TABLES)
+        sizes["page tables"] = max(peaks, default=None)
+    whole, known = _up_to({"kernel memory": _middle(group, "charged_kernel_peak_bytes")}), _up_to(sizes)
+    sockets = _up_to({"sockets": _middle(group, "charged_sockets_peak_bytes")})
+    return [*([f"{whole[0]} with {' and '.join(known)}"] if whole and known else [*whole, *known]), *sockets]
+
+
+def _up_to(sizes: Mapping[str, float | None]) -> list[str]:
+    return [f"{name} up to {format_bytes(size)}" for name, size in sizes.items() if size]
 
 
 def _middle(group: Sequence[Run], name: str) -> float | None:

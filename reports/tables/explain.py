@@ -255,19 +255,32 @@ def notes(explanation: Explanation) -> list[str]:
     if explanation.counted_bytes is not None and explanation.weight_bytes:
         others = ", ".join(f"{format_bytes(size)} {why}" for why, size in explanation.not_counted.items())
         share = explanation.counted_bytes / explanation.weight_bytes
-        tensors = counted(explanation.counted_tensors, "tensor")
-        notes.append(f"copies are counted of {tensors}, {share:.1%} of the weights' bytes{f'; not of {others}' if others else ''}")
+        tensors = counted(explanation.counted_tensors, explanation.noun)
+        notes.append(f"copies of {tensors} are counted, {share:.1%} of the weights' bytes{f'; not of {others}' if others else ''}")
         last = explanation.phases[-1] if explanation.phases else None
         if last is not None and last.unplaced_bytes:
             notes.append(
                 f"{where(last.name)} a copy of {1 - last.unplaced_bytes / explanation.counted_bytes:.1%} of the counted weights' bytes was found,"
-                f" and none of {counted(last.unplaced_tensors, 'tensor')}, {format_bytes(last.unplaced_bytes)}"
+                f" and none of {counted(last.unplaced_tensors, explanation.noun)}, {format_bytes(last.unplaced_bytes)}"
             )
+    notes += _short_of_peaks(explanation)
     if any(phase.beyond_one_bytes is not None for phase in explanation.phases):
         notes.append(
-            "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
+            f"weights beyond one copy: resident bytes of all copies of each {explanation.noun} but one; in files, the kernel can drop them and "
+            "read them again"
         )
     return notes
+
+
+def _short_of_peaks(explanation: Explanation) -> list[str]:
+    """How far below its phase's peak each look inside a phase came, where a table shows the difference."""
+    peaks = {f"{phase.name}/peak": phase.rss_peak_bytes for phase in explanation.measured}
+    short = [(phase, peaks.get(phase.name, 0)) for phase in explanation.phases if "/" in phase.name]
+    return [
+        f"the look {where(phase.name)} was taken at {format_bytes(phase.rss_bytes)}, {format_bytes(peak - phase.rss_bytes)} below that peak"
+        for phase, peak in short
+        if format_bytes(peak) != format_bytes(phase.rss_bytes) and peak > phase.rss_bytes
+    ]
 
 
 # -- tables
@@ -290,7 +303,7 @@ def waterfall(explanation: Explanation) -> TextTable:
     rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in phases)))
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     above = ("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in phases)
-    rows.append(("its peak above its end", *above))
+    rows.append(("the phase's peak above its end", *above))
     if any(phase.beyond_one_bytes is not None for phase in phases):
         rows.append(row("weights beyond one copy", (phase.beyond_one_bytes for phase in phases)))
         rows.append(row("of these in files' clean pages", (phase.droppable_bytes for phase in phases)))
@@ -326,7 +339,9 @@ def _copies(explanation: Explanation) -> TextTable | None:
             cells.append(f"{_cell(alike[0].bytes, unit.size, largest)} of {alike[0].copies}" if alike else "-")
         rows.append((f"{layout}{f' as {converted}' if converted else ''}", f"{where}{', freed' if freed else ''}", *cells))
     heads = tuple(short(phase.name) for phase in looked)
-    return TextTable(f"{unit.caption('Copies of weights')}, of so many tensors' copies", ("layout", "where", *heads), tuple(rows), labels=2)
+    return TextTable(
+        f"{unit.caption('Copies of weights')}, of so many {explanation.noun}s' copies", ("layout", "where", *heads), tuple(rows), labels=2
+    )
 
 
 def _kind(copies: Held) -> tuple[str, str, str, bool]:

@@ -29,6 +29,7 @@ Groups = Mapping[Key, Sequence[Run]]
 _Moved = TypeVar("_Moved", Difference, Judged)
 _WORTH_A_RATIO = 1.1
 _TIMES = 2  # from which a ratio is read more easily than a percentage
+_HEIGHT = metrics.METRICS["rss_peak_bytes"]
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
 
@@ -68,7 +69,15 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
     ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
     times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
-    return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}{times}."
+    return f"The smallest of {len(peaks)} PEAKs is {least}. The largest is {largest}{times}{_of_model_size(groups, peaks)}."
+
+
+def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
+    """The largest of several PEAKs beside the model's size, as that of one row is; empty where the model is not what makes it."""
+    group = groups[peaks[-1].key]
+    above = _above_bytes(group)
+    times = _model_times(middle(above, BYTES) if above else peaks[-1].median, group[0].job.model.bytes)
+    return f"; {'above the baseline, ' if above else ''}that is {times}" if times else ""
 
 
 def _by_model(peaks: Sequence[Row]) -> list[list[Row]]:
@@ -160,19 +169,22 @@ def _stays(group: Sequence[Run]) -> str:
 
 
 def _above(group: Sequence[Run]) -> str:
-    """How far PEAK lies above the baseline; empty where that is not known."""
-    metric = metrics.METRICS["rss_peak_bytes"]
-    above = [size for run in group if (size := metrics.above_baseline(run, PEAK, metric)) is not None]
-    if not above:
-        return ""
-    size = middle(above, BYTES)
-    return f", {modes.figure(metric.name, above)} above the baseline{_model_times(size, group[0].job.model.bytes)}"
+    """How far PEAK lies above the baseline, where that is known, and how many times the model's size that is."""
+    above = _above_bytes(group)
+    sizes = above or metrics.values(group, PEAK, _HEIGHT)
+    times = _model_times(middle(sizes, BYTES) if sizes else 0.0, group[0].job.model.bytes)
+    parts = [*([f"{modes.figure(_HEIGHT.name, above)} above the baseline"] if above else []), *([times] if times else [])]
+    return "".join(f", {part}" for part in parts)
 
 
-def _model_times(above: float, model_bytes: int) -> str:
+def _above_bytes(group: Sequence[Run]) -> list[float]:
+    return [size for run in group if (size := metrics.above_baseline(run, PEAK, _HEIGHT)) is not None]
+
+
+def _model_times(size: float, model_bytes: int) -> str:
     """How many times the model's size that is, for a model that is a large part of it: a load that holds the model twice is at 2."""
-    times = above / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
-    return f", {times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
+    times = size / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
+    return f"{times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
 
 
 def of_comparison(comparison: Comparison) -> str:

@@ -287,8 +287,8 @@ class Tracer:
             notes.append("STARTUP is without the %.2f s in which gdb read symbols" % (self.reading_ns / 1e9))
         if self.announced_ns:
             notes.append(self.cost(time.monotonic_ns()))
-        sentence = "%s: some calls of %s are inlined where it is called, and are not seen"
-        notes += [sentence % (phase.name, phase.symbol) for phase in self.phases if phase.inlined and phase.count]
+        sentence = "%s: some calls of %s are inlined where it is called, and are not seen: %s"
+        notes += [sentence % (phase.name, phase.symbol, self.elf.NOT_INLINED) for phase in self.phases if phase.inlined and phase.count]
         if self.foreign:
             notes.append("%d call(s) in processes other than the measured one were left out" % self.foreign)
         line = {"mark": "about", "runtime_version": "", "python_version": "", "notes": notes}

@@ -28,8 +28,9 @@
  * `memprof grow` reads memory after each iteration and says whether it rises with iterations, with tokens or with each new shape.
  *
  * They may be called from any thread, but not from a signal's handler. Files of one program that include this header share one state, across
- * shared libraries too if the linker exports it (-rdynamic). The lines that are written are those of runners/memprof_marks.py, where the contract stands: MEMPROF_MARKS=FD:DEV:INO, each
- * line at most PIPE_BUF bytes with the writer's pid, and written only where fstat agrees that FD is still memprof's pipe.
+ * shared libraries too if the linker exports it (-rdynamic). MEMPROF_MARKS=FD:DEV:INO in the environment names memprof's pipe.
+ * Each line has the writer's pid and at most PIPE_BUF bytes, and is written only where fstat agrees that FD is still that pipe.
+ * memprof_marks.py describes the lines; `memprof marks --python` prints its path.
  */
 #ifndef MEMPROF_H
 #define MEMPROF_H
@@ -239,7 +240,7 @@ static MEMPROF_USED void memprof_exact_end(struct memprof_status *status, const 
     if (status->file < 0) status->file = 0;
 }
 
-/* -- memory after each iteration, for `memprof grow`: lines "work" and "anchor", as runners/memprof_marks.py writes them */
+/* -- memory after each iteration, for `memprof grow`: lines "work" and "anchor", as memprof_marks.py writes them */
 
 static MEMPROF_USED void memprof_flush(void) {
     char line[MEMPROF_LINE];

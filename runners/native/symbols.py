@@ -165,7 +165,7 @@ class Libraries:
         hint = "; did you mean %s?" % " or ".join(near) if near else ""
         if failed:  # it may have ended before it loaded the library that has the function
             return "the program failed with %s, and there is no function %s in what it had loaded until then%s" % (failed, symbol, hint)
-        hint = hint or "; it may be stripped, or inlined everywhere"
+        hint = hint or "; it may be stripped, or inlined everywhere: %s" % self.elf.NOT_INLINED
         return "there is no function %s in the program or a library it has loaded%s" % (symbol, hint)
 
 
@@ -183,7 +183,7 @@ def finish(tracer, root, code, libraries):
     if idle and code == 0:
         sentence = "%s is there, but it was never entered (it %s inlined where it is called)"
         sentences = [sentence % (phase.symbol, "is" if phase.inlined else "may have been") for phase in idle]
-        tracer.refuse("; ".join(sentences), tracer.measured, idle[0].name)
+        tracer.refuse("%s: %s" % ("; ".join(sentences), libraries.elf.NOT_INLINED), tracer.measured, idle[0].name)
         return 1
     if code == 0:
         tracer.marks.write({"mark": "done", "pid": tracer.measured})

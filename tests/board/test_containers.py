@@ -1,4 +1,4 @@
-"""A control group of version 2 that is looked at, on a board's own kernel: the machine of the tests may have version 1 alone."""
+"""Control groups of version 2 on a board's own kernel, a run's own and one that is looked at: the machine of the tests may have version 1 alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from support.native_programs import folded
+from support.recorder_runs import with_patience
 
 from memprof.programs.recorder_zip import recorder_zip
 from memprof.recording.order import lines
-from memprof.records.recorder_order import Message, Start
+from memprof.records.recorder_order import CommandStart, GroupOrder, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run
 
 from .booting import Board
@@ -99,3 +100,56 @@ def test_kill_at_limit_of_group_above(recorder: tuple[Board, str], pod: Pod) -> 
     assert run.charged is not None and run.charged.oom_kills == 1
     assert 60 * MIB <= (run.charged.limit_peak_bytes or 0) <= 64 * MIB
     assert run.outcome.ok
+
+
+# Pipes lie in the kernel's slab: of each two open files, an inode, and what describes its 16 pages. The program tells what its group's memory.stat
+# says of them. The board's files are in memory, so that its kernel keeps no names of files that are missing.
+_PIPES = r"""
+    const char *const rows[] = {"kernel", "kernel_stack", "slab", "pagetables", "sock", "percpu"};
+    char text[1 << 14], name[64];
+    size_t at;
+    int file, ends[2];
+    memprof_begin("FEW");
+    memprof_end();
+    usleep((unsigned)atoi(words[2])); /* the group is read a moment after the mark */
+    memprof_begin("PIPES");
+    for (at = 0; at < 4000; ++at) if (pipe(ends)) return 11;
+    file = open(words[1], O_RDONLY);
+    text[read(file, text, sizeof text - 1)] = 0;
+    for (at = 0; at < 6; ++at) {
+        const char *row;
+        snprintf(name, sizeof name, "\n%s ", rows[at]);
+        row = strstr(text, name);
+        if (row != NULL) memprof_value(rows[at], (double)atoll(row + strlen(name)));
+    }
+    memprof_end();
+    usleep((unsigned)atoi(words[2]));
+"""
+
+
+def test_own_group_with_memory_of_the_kernel(recorder: tuple[Board, str]) -> None:
+    there, command = recorder
+    name = f"own-{secrets.token_hex(4)}"
+    group = f"/sys/fs/cgroup/{name}"
+    there.put(compiled(_PIPES), f"/tmp/{name}")
+    there.run("echo +memory > /sys/fs/cgroup/cgroup.subtree_control")
+
+    def attempt(limit_ns: int) -> Run:
+        words = ("/bin/sh", "-c", 'ulimit -n 9000; exec "$0" "$@"', f"/tmp/{name}", f"{group}/memory.stat", str(limit_ns // 1000))
+        start = Start(argv=words, command=CommandStart(), group=GroupOrder(group))
+        message = Message(Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1), start, 200 * 10**9, {"": 10**6})
+        return folded(message, there.answer(command, lines(message, BOARD)), BOARD)
+
+    run = with_patience(attempt, lambda run: run.mark("PIPES").charged_slab_peak_bytes >= 4000 * 1024)
+
+    few, pipes, charged = run.mark("FEW"), run.mark("PIPES"), run.charged
+    assert run.outcome.ok and few is not None and pipes is not None and charged is not None
+    parts = {"kernel": "kernel", "slab": "slab", "percpu": "percpu"}
+    parts |= {"kernel_stack": "kernel_stacks", "pagetables": "page_tables", "sock": "sockets"}
+    said = {value.name: value.value for value in run.values}
+    for row, part in parts.items():
+        figure, whole = getattr(pipes, f"charged_{part}_peak_bytes"), getattr(charged, f"{part}_peak_bytes")
+        assert (figure is None) == (whole is None) == (row not in said)
+        assert figure is None or (abs(figure - (said[row] or 0)) <= MIB and whole >= figure)
+    assert (pipes.charged_slab_peak_bytes or 0) - (few.charged_slab_peak_bytes or 0) >= 4000 * 1024
+    assert (pipes.charged_kernel_peak_bytes or 0) >= (pipes.charged_slab_peak_bytes or 0) + (pipes.charged_page_tables_peak_bytes or 0)

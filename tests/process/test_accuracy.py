@@ -28,7 +28,6 @@ MS = 1_000_000
 TRANSIENT = Path(__file__).resolve().parents[2] / "ci" / "bench" / "transient.py"
 # What Python itself takes in a phase: a line of JSON, a frame, a page of a library touched for the first time.
 OWN_BYTES = int(0.15 * MIB)
-HOLDS_S = (0, 0.0001, 0.001, 0.01, 0.1)
 
 
 def measured(model: Path, runtime: str | Path = "synthetic", **words: Any) -> tuple[Run, ...]:
@@ -56,7 +55,7 @@ def above_begin(mark: Mark) -> int:
     return mark.rss_peak_bytes - mark.rss_begin_bytes
 
 
-@pytest.mark.parametrize("hold_s", HOLDS_S)
+@pytest.mark.parametrize("hold_s", [0, 0.01])
 def test_transient_seen_in_each_phase(scenario, hold_s: float) -> None:
     spike = [{"spike": 32 * MIB, "hold_s": hold_s}]
     (run,) = measured(scenario(load=spike, prepare=spike, execute=spike))
@@ -66,8 +65,7 @@ def test_transient_seen_in_each_phase(scenario, hold_s: float) -> None:
         assert abs(above_begin(mark) - 32 * MIB) <= bound(run), name
 
 
-@pytest.mark.parametrize("name", ["load", "prepare", "execute"])
-@pytest.mark.parametrize("hold_s", [0, 0.001])
+@pytest.mark.parametrize(("name", "hold_s"), [("load", 0), ("prepare", 0.001), ("execute", 0)])
 def test_transient_of_eight_threads(tmp_path: Path, name: str, hold_s: float) -> None:
     model = tmp_path / "transient.json"
     model.write_text(json.dumps({"phase": name, "bytes": 32 * MIB, "threads": 8, "hold_s": hold_s, "settle_s": 0}))
@@ -79,22 +77,22 @@ def test_transient_of_eight_threads(tmp_path: Path, name: str, hold_s: float) ->
 
 
 def test_allocation_freed_at_once_without_polling(scenario) -> None:
-    load = [{"allocate": "a", "bytes": 200 * MIB}, {"free": "a"}]
+    load = [{"allocate": "a", "bytes": 64 * MIB}, {"free": "a"}]
     (run,) = measured(scenario(load=load), interval_ns=10**12)
     mark = phase(run, MODEL_LOAD)
-    assert abs(above_begin(mark) - 200 * MIB) <= bound(run)
+    assert abs(above_begin(mark) - 64 * MIB) <= bound(run)
     assert mark.rss_end_bytes is not None and mark.rss_begin_bytes is not None
     assert abs(mark.rss_end_bytes - mark.rss_begin_bytes) <= bound(run)
 
 
 def test_peak_not_inherited_by_iterations(scenario) -> None:
-    load = [{"spike": 150 * MIB}]
-    (run,) = measured(scenario(load=load, execute=[{"spike": 50 * MIB}]), warmup=2, runs=3)
-    assert abs(above_begin(phase(run, WARMUP)) - 50 * MIB) <= bound(run)
-    assert abs(above_begin(phase(run, EXECUTE)) - 50 * MIB) <= bound(run)
+    load = [{"spike": 60 * MIB}]
+    (run,) = measured(scenario(load=load, execute=[{"spike": 20 * MIB}]), warmup=2, runs=3)
+    assert abs(above_begin(phase(run, WARMUP)) - 20 * MIB) <= bound(run)
+    assert abs(above_begin(phase(run, EXECUTE)) - 20 * MIB) <= bound(run)
     execute = phase(run, EXECUTE)
     assert execute.hwm_bytes is not None
-    assert execute.hwm_bytes - phase(run, STARTUP).rss_peak_bytes >= 150 * MIB - bound(run), "a mark never reset would still show the load"
+    assert execute.hwm_bytes - phase(run, STARTUP).rss_peak_bytes >= 60 * MIB - bound(run), "a mark never reset would still show the load"
 
 
 def test_peak_not_below_samples_or_end(scenario) -> None:
@@ -108,13 +106,13 @@ def test_peak_not_below_samples_or_end(scenario) -> None:
 
 def test_timeline_holds_polled_transient(scenario) -> None:
     run = with_patience(
-        lambda limit_ns: measured(scenario(prepare=[{"spike": 100 * MIB, "hold_s": limit_ns / 4e9}]), interval_ns=MS)[0],
-        lambda run: run.timeline.rss_max_bytes - (phase(run, PREPARE).rss_begin_bytes or 0) > 100 * MIB - bound(run),
+        lambda limit_ns: measured(scenario(prepare=[{"spike": 40 * MIB, "hold_s": limit_ns / 4e9}]), interval_ns=MS)[0],
+        lambda run: run.timeline.rss_max_bytes - (phase(run, PREPARE).rss_begin_bytes or 0) > 40 * MIB - bound(run),
     )
     columns = store.unpack(run.timeline)
     prepare = phase(run, PREPARE)
     seen = max(rss for t_ns, rss in zip(columns.t_ns, columns.rss, strict=True) if prepare.begin_ns <= t_ns <= prepare.end_ns)
-    assert abs(seen - (prepare.rss_begin_bytes or 0) - 100 * MIB) <= bound(run)
+    assert abs(seen - (prepare.rss_begin_bytes or 0) - 40 * MIB) <= bound(run)
     assert run.timeline.rss_max_bytes == max(columns.rss)
     assert run.timeline.rss_min_bytes <= min(columns.rss)
     assert run.timeline.rss_min_bytes <= run.timeline.rss_mean_bytes <= run.timeline.rss_max_bytes

@@ -14,6 +14,7 @@ import pytest
 from conftest import need_tool
 from support import adbd, recorder_runs
 from support.adb_device import connect, device, plugged, server, tools, words  # noqa: F401  (the fixtures)
+from support.recorder_runs import refused
 from support.ssh_files import sent_once
 
 from memprof.base.errors import InputError
@@ -24,12 +25,6 @@ from memprof.places import adb, parse
 def place(device, tmp_path):
     with parse.remote(f"adb:{device.serial}", str(tmp_path / "there"), sys.executable) as place:
         yield place
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
-    """The sentence with which a command was refused."""
-    assert done.returncode == code, done.stderr
-    return recorder_runs.sentence(done)
 
 
 def sleeps(seconds: int) -> bool:

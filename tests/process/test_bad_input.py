@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 
 import pytest
 from support.recorder_runs import PYTHON, QUICK, measured, runtime_file, script, sentence
-
-from memprof.doors.cli import main
 
 USAGE, INPUT = 2, 5
 
@@ -85,48 +81,22 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_refused_in_one_sentence(called, folder, case):
+def test_bad_input_refused_in_one_sentence(memprof, folder, case):
     words, code, said = REFUSED[case]
     before = sorted(os.listdir(folder))
 
-    done = called("run", *words)
+    done = memprof("run", *words)
 
     assert said in sentence(done)
     assert done.returncode == code
     assert sorted(os.listdir(folder)) == before
 
 
-@pytest.mark.parametrize("case", ["model missing", "runtime unknown", "option unknown", "bytes that are no text"])
-def test_command_refusals(memprof, folder, case):
-    words, code, said = REFUSED[case]
-
-    done = memprof("run", *words)
-
-    assert said in sentence(done)
-    assert done.returncode == code
-
-
-@pytest.fixture
-def called(folder, monkeypatch, capfd):
-    """The command in this process, which is much quicker: called("run", ...) -> what it said and its exit code."""
-    monkeypatch.chdir(folder)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(list(words))
-        out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(words, ended.value.code, out, err)
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_uninstalled_runtime_names_pip_command(called, folder):
+def test_uninstalled_runtime_names_pip_command(memprof, folder):
     (folder / "model.onnx").write_bytes(b"\0any")
     bare = script(folder / "bare", f'#!/bin/sh\nexec {PYTHON} -S "$@"\n')
 
-    done = called("run", "model.onnx", "-r", "onnxruntime", "--python", str(bare))
+    done = memprof("run", "model.onnx", "-r", "onnxruntime", "--python", str(bare))
 
     assert f"onnxruntime is not installed for {bare}: {bare} -m pip install onnxruntime" in sentence(done)
     assert done.returncode == INPUT
@@ -173,10 +143,10 @@ def test_user_runtime_with_knob(tmp_path):
     ],
     ids=["no class", "half a class", "raises", "exits", "no Python", "import missing"],
 )
-def test_user_runtime_unusable(called, folder, text, said):
+def test_user_runtime_unusable(memprof, folder, text, said):
     (folder / "mine.py").write_text(text)
 
-    done = called("run", "good.json", "-r", "./mine.py")
+    done = memprof("run", "good.json", "-r", "./mine.py")
 
     line = sentence(done)
     assert line.startswith("memprof: runtime ./mine.py: ")
@@ -200,10 +170,10 @@ def test_user_runtime_neighbours_shadow_nothing(tmp_path):
     assert run.outcome.ok, run.outcome.sentence
 
 
-def test_user_runtime_without_path_hint(called, folder):
+def test_user_runtime_without_path_hint(memprof, folder):
     (folder / "mine.py").write_text("x = 1\n")
 
-    done = called("run", "good.json", "-r", "mine")
+    done = memprof("run", "good.json", "-r", "mine")
 
     assert done.returncode == USAGE
     assert "your own is named by its path: -r ./mine.py" in done.stderr

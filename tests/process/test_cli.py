@@ -11,13 +11,15 @@ import subprocess
 import sys
 
 import pytest
-from support.recorder_runs import NEAR
+from support import sample_runs
+from support.recorder_runs import NEAR, Silent
 
 import memprof as package
 from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.doors.cli import subject
 from memprof.programs.runtimes import describe
+from memprof.records import store
 from memprof.records.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 10 << 20}], "execute": [{"spike": 6 << 20}]}
@@ -30,76 +32,8 @@ def test_run_tables_match_runs_file(memprof, scenario, tmp_path):
     first, _, tables = done.stdout.partition("\n\n")
     assert first.startswith("scenario.json, synthetic: PEAK is ") and first.endswith(" stays after release.")
     assert tables.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
-    assert memprof("table", "runs.jsonl").stdout == done.stdout
-    assert "runs.jsonl holds the runs" in done.stderr
-    assert "too few to decide a comparison" in done.stderr
-
-
-def test_next_step_is_of_least_peak(memprof, scenario, tmp_path):
-    (tmp_path / "suite.toml").write_text(f'''
-models = ["{scenario(**STEPS)}"]
-variant = [{{ name = "large", runtime = "synthetic", set = {{ extra = "40MiB" }} }}, {{ name = "small", runtime = "synthetic" }}]
-''')
-    done = memprof("run", "--suite", "suite.toml", "--repeats", "1")
-
-    assert "extra" not in next(line for line in done.stderr.splitlines() if "next: " in line)
-
-
-def test_long_campaign_says_what_follows(memprof, scenario, monkeypatch):
-    """After the first repeat of every variant, once, and only where the rest takes long."""
-    monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 0)
-    told = [
-        line
-        for line in memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "3").stderr.splitlines()
-        if " will follow" in line
-    ]
-    monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 60e9)
-    short = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "3").stderr
-
-    assert len(told) == 1 and told[0].startswith("about 2 runs will follow, ") and told[0].endswith(" in all")
-    assert "will follow" not in short
-
-
-class Told:
-    """A Progress that remembers the sentences."""
-
-    def __init__(self):
-        self.sentences = []
-
-    def started(self, job, index, total): ...
-    def live(self, phase, rss_bytes): ...
-    def finished(self, run): ...
-    def say(self, sentence):
-        self.sentences.append(sentence)
-
-
-def test_library_messages_match_command(scenario, tmp_path):
-    told = Told()
-    path = tmp_path / "runs.jsonl"
-
-    package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
-
-    assert told.sentences == ["1 repeat: too few to decide a comparison, which takes at least 5", f"{path} holds the runs"]
-
-
-def test_library_error_leaves_no_file(scenario, tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError(11, "no process can be started")
-
-    monkeypatch.setattr(campaign, "measure", refused)
-    told = Told()
-
-    with pytest.raises(OSError, match="no process"):
-        package.measure([scenario(**STEPS)], ["synthetic"], repeats=5, output=tmp_path / "runs.jsonl", progress=told)
-
-    assert not (tmp_path / "runs.jsonl").exists() and told.sentences == []
-
-
-def test_run_all_prints_readme_tables(memprof, scenario):
-    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--all").stdout
-
-    titles = [line for line in out.splitlines() if line and not line.startswith(("|", "-", "scenario"))]
-    assert [title.rsplit(" (", 1)[0] for title in titles] == [
+    titles = [line for line in tables.splitlines()[1:] if line and not line.startswith(("|", "-"))]
+    assert [title.rsplit(" (", 1)[0] for title in titles[:-1]] == [
         "Latency",
         "RSS peak",
         "Anonymous memory at the end",
@@ -110,18 +44,55 @@ def test_run_all_prints_readme_tables(memprof, scenario):
         "USS at the end",
         "EXECUTE, one iteration",
         "Kept after release, above the baseline",
-        titles[-1].rsplit(" (", 1)[0],
     ]
     assert titles[-1].startswith("Measured with synthetic 1, Python ")
-    assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in out.replace(" ", "")
+    assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in tables.replace(" ", "")
+    assert memprof("table", "runs.jsonl").stdout == done.stdout
+    assert "runs.jsonl holds the runs" in done.stderr
+    assert "too few to decide a comparison" in done.stderr
+    assert "will follow" not in done.stderr, "it does not take long"
 
 
-def test_json_row_per_run_and_phase(memprof, scenario):
-    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--json").stdout
+def test_next_step_is_of_least_peak(memprof, scenario, tmp_path):
+    (tmp_path / "suite.toml").write_text(f'''
+models = ["{scenario(**STEPS)}"]
+variant = [{{ name = "large", runtime = "synthetic", set = {{ extra = "40MiB" }} }}, {{ name = "small", runtime = "synthetic" }}]
+''')
+    done = memprof("run", "--suite", "suite.toml", "--repeats", "1")
 
-    rows = {row["phase"]: row for row in json.loads(out)}
-    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE", "PEAK"]
-    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(6 << 20, abs=NEAR)
+    assert "extra" not in next(line for line in done.stderr.splitlines() if "next: " in line)
+    assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1  # a file that is named by the time
+
+
+def test_long_campaign_says_what_follows(memprof, scenario, monkeypatch):
+    """After the first repeat of every variant, once, and only where the rest takes long."""
+    monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 0)
+    done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "3")
+
+    (told,) = (line for line in done.stderr.splitlines() if " will follow" in line)
+    assert told.startswith("about 2 runs will follow, ") and told.endswith(" in all")
+
+
+def test_library_messages_match_command(scenario, tmp_path):
+    told = Silent()
+    path = tmp_path / "runs.jsonl"
+
+    package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
+
+    assert told.said == ["1 repeat: too few to decide a comparison, which takes at least 5", f"{path} holds the runs"]
+
+
+def test_library_error_leaves_no_file(scenario, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(11, "no process can be started")
+
+    monkeypatch.setattr(campaign, "measure", refused)
+    told = Silent()
+
+    with pytest.raises(OSError, match="no process"):
+        package.measure([scenario(**STEPS)], ["synthetic"], repeats=5, output=tmp_path / "runs.jsonl", progress=told)
+
+    assert not (tmp_path / "runs.jsonl").exists() and told.said == []
 
 
 def test_suite_file_variants_measured(memprof, scenario, tmp_path):
@@ -133,14 +104,11 @@ def test_suite_file_variants_measured(memprof, scenario, tmp_path):
 
     done = memprof("run", "--suite", "suite.toml", "-o", "runs.jsonl", "--json")
 
-    peaks = {row["variant"]: row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"}
-    assert peaks["more"] - peaks["plain"] == pytest.approx(10 << 20, abs=2 * NEAR)
-
-
-def test_output_named_by_time(memprof, scenario, tmp_path):
-    memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1")
-
-    assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1
+    rows = json.loads(done.stdout)
+    plain, more = ({row["phase"]: row for row in rows if row["variant"] == name} for name in ("plain", "more"))
+    assert list(plain) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE", "PEAK"]
+    assert plain["EXECUTE"]["rss_peak_bytes"] - plain["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(6 << 20, abs=NEAR)
+    assert more["PEAK"]["rss_peak_bytes"] - plain["PEAK"]["rss_peak_bytes"] == pytest.approx(10 << 20, abs=2 * NEAR)
 
 
 def test_runtimes_lists_all_knobs(memprof):
@@ -233,8 +201,8 @@ def test_library_measures_and_summarises(scenario, tmp_path):
     assert runs.timeline()["rss_bytes"].max() <= peaks[0].max
 
 
-@pytest.mark.parametrize("limit_kib", [20_000, 24_000, 30_000, 34_000])
-def test_run_in_small_address_space(memprof, scenario, tmp_path, limit_kib):
+@pytest.mark.parametrize("limit_kib", [20_000, 34_000])
+def test_run_in_small_address_space(scenario, tmp_path, limit_kib):
     path = scenario(**STEPS)
     words = shlex.join([sys.executable, "-m", "memprof", "run", str(path), "-r", "synthetic", "-o", "new.jsonl"])
 
@@ -244,10 +212,10 @@ def test_run_in_small_address_space(memprof, scenario, tmp_path, limit_kib):
     assert done.stderr.splitlines()[-1].startswith("memprof: ") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("limit_mib", [100, 130, 150])
-def test_plot_in_small_address_space(memprof, scenario, tmp_path, limit_mib):
+@pytest.mark.parametrize("limit_mib", [100, 150])
+def test_plot_in_small_address_space(tmp_path, limit_mib):
     """OpenBLAS, which numpy brings, looks for memory without end where there is none."""
-    assert memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").returncode == 0
+    (tmp_path / "runs.jsonl").write_bytes(store.encode(sample_runs.run()))
     words = shlex.join([sys.executable, "-m", "memprof", "plot", "peaks", "runs.jsonl", "-o", "peaks.png"])
 
     done = subprocess.run(
@@ -258,7 +226,7 @@ def test_plot_in_small_address_space(memprof, scenario, tmp_path, limit_mib):
     assert done.stderr.splitlines()[-1].startswith("memprof: ") and (tmp_path / "peaks.png").exists() == (done.returncode == 0)
 
 
-@pytest.mark.parametrize("limit_mib", [150, 170, 300])
+@pytest.mark.parametrize("limit_mib", [150, 300])
 def test_scipy_in_small_address_space(tmp_path, limit_mib):
     words = "import os, sys\nfrom memprof.base import thread_limits\ntry:\n    thread_limits.load_numpy()\n    thread_limits.load_scipy()\n"
     words += "except (OSError, ImportError, MemoryError):\n    os._exit(5)\nos._exit(0 if 'scipy.special' in sys.modules else 1)"

@@ -289,17 +289,9 @@ def test_run_with_one_unstartable_command(memprof, tmp_path):
 
 @WITHOUT_PROBE
 def test_exec_prints_json(memprof, tmp_path):
-    done = memprof(
-        "exec",
-        "--json",
-        "--variant",
-        "it",
-        "-o",
-        "r.jsonl",
-        "--",
-        program('memprof_begin("A"); memprof_end(); return count - 2;'),
-        "--json",
-    )
+    app = program('memprof_begin("A"); memprof_end(); return count - 2;')
+
+    done = memprof("exec", "--json", "--variant", "it", "-o", "r.jsonl", "--", app, "--json")
 
     assert done.returncode == 0, done.stderr
     assert [(row["variant"], row["phase"]) for row in json.loads(done.stdout)] == [("it", "STARTUP"), ("it", "A"), ("it", "PEAK")]
@@ -317,22 +309,9 @@ def test_exec_exit_code_of_failed_command(memprof):
 def test_command_model_beside_runtime(memprof, scenario, tmp_path):
     scenario("net.json", load=[{"allocate": "weights", "bytes": 4 * MIB}])
 
-    done = memprof(
-        "run",
-        "net.json",
-        "-r",
-        "synthetic",
-        "--cmd",
-        "native=cat {model}",
-        "--repeats",
-        "1",
-        "--warmup",
-        "0",
-        "--runs",
-        "1",
-        "-o",
-        "r.jsonl",
-    )
+    words = ("--cmd", "native=cat {model}", "--repeats", "1", "--warmup", "0", "--runs", "1", "-o", "r.jsonl")
+
+    done = memprof("run", "net.json", "-r", "synthetic", *words)
 
     assert done.returncode == 0, done.stderr
     assert [(run["job"]["model"]["name"], run["job"]["variant"]) for run in runs_in(tmp_path / "r.jsonl")] == [

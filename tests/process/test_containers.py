@@ -1,4 +1,4 @@
-"""`memprof attach --container` and `--cgroup` on real control groups of this machine, and attach from beside a container, as a sidecar does."""
+"""A run's own control group, and `memprof attach --container` and `--cgroup`, on real groups of this machine; attach from beside a container too."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from memprof.base import control_groups
 from memprof.base.errors import InputError
 from memprof.base.files import sha256_of
 from memprof.base.processes import started
+from memprof.base.units import format_bytes
 from memprof.places import containers, kernel_log
 from memprof.places.cgroups import GROUP_FILES
 from memprof.records import store
@@ -94,6 +95,22 @@ def looked_at(path: Path) -> tuple[Run, Mark, Charged]:
     (mark,) = run.marks
     assert run.charged is not None
     return run, mark, run.charged
+
+
+@pytest.mark.parametrize("recorder", ["python", "c"])
+def test_own_group_says_its_kernel_memory(memprof, tmp_path, recorder):
+    """The kernel remembers names that no file has in its slab: they are in the run's charge, and in no resident set."""
+    if recorder == "c":
+        need_tool("cc")
+    grouped()
+    code = "import os\nfor at in range(100_000): os.path.exists('/no-such-%d-%d' % (os.getpid(), at))"
+
+    done = memprof("exec", "--no-swap", "--recorder", recorder, "-o", "r.jsonl", "--", PYTHON, "-I", "-S", "-c", code)
+
+    (run,) = store.load([tmp_path / "r.jsonl"]).runs
+    assert run.charged is not None and 0.9 * 100_000 * 192 <= run.charged.kernel_peak_bytes <= run.charged.peak_bytes
+    (sentence,) = [line for line in done.stdout.splitlines() if "is on the charge of its control group" in line]
+    assert f"kernel memory up to {format_bytes(run.charged.kernel_peak_bytes)}" in sentence
 
 
 @pytest.mark.parametrize("recorder", ["python", "c"])
@@ -190,14 +207,11 @@ def test_unreadable_kernel_log_is_said(memprof, machine, tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("recorder", ["python", "c"])
-def test_container_that_ends_meanwhile(machine, tmp_path, recorder):
-    if recorder == "c":
-        need_tool("cc")
+def test_container_that_ends_meanwhile(machine, tmp_path):
     id_ = new_id()
     group = machine.group(id_)
     programs = [machine.start(group, 30), machine.start(group, 20)]
-    words = ["attach", "--container", id_, "--for", "100s", "--recorder", recorder, "-o", "r.jsonl"]
+    words = ["attach", "--container", id_, "--for", "100s", "-o", "r.jsonl"]
     with subprocess.Popen([sys.executable, "-m", "memprof", *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as attached:
         wait_for(lambda: looked_at_by(attached.pid))
         for program in programs:

@@ -25,7 +25,7 @@ from memprof.subjects.settings import SETTINGS
 PAGE = ROOT / "docs" / "crossings.md"
 WRITES = "MEMPROF_WRITES_CROSSINGS"
 ON_FLEETS = ("run", "tune", "scale", "bisect")
-ON_BOARDS = ("run", "exec", "explain", "tune", "grow", "scale", "gate")
+ON_BOARDS = ("run", "explain", "gate")  # the others measure as run does: whatever makes their orders, a board gets them the same way
 COLUMNS = ("installed runtime", "own runtime", "release", "separate environment", "program", "server under load", "running process")
 NAMES = {"here": "Here", "ssh": "ssh:", "adb": "adb:", "labgrid": "labgrid:", "fleet": "A fleet, dask:"}
 _SECOND_SENTENCE = re.compile(r"(?<!\.)[.!?]( |$)")

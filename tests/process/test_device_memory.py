@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.recorder_runs import MIB
 
 from memprof.base.runners import runners_path
@@ -32,21 +31,19 @@ def test_attached_process_by_kind(memprof: Any, tmp_path: Path) -> None:
     assert "Device memory by kind, peak (MiB)" in done.stdout and "Device memory by kind, at the end (MiB)" in done.stdout
 
 
-@pytest.mark.parametrize(("mib", "code"), [(8, 0), (24, 1)])
-def test_gate_and_budget_judge_devices(memprof: Any, tmp_path: Path, mib: int, code: int) -> None:
+def test_gate_and_budget_judge_devices(memprof: Any, tmp_path: Path) -> None:
     """RSS has nothing of what the program holds more of. All is read where its phase ends, on a busy machine too."""
     (tmp_path / "memprof_marks.py").write_bytes((runners_path() / "memprof_marks.py").read_bytes())
-    for name, size in (("before", 8), ("after", mib)):
-        (tmp_path / "hold.py").write_text(
-            HOLD.format(mib=size) + "import memprof_marks\nwith memprof_marks.phase('HOLD'): pass\ntime.sleep(0.05)"
-        )
+    for name, mib in (("small", 8), ("large", 24)):
+        text = HOLD.format(mib=mib) + "import memprof_marks\nwith memprof_marks.phase('HOLD'): pass\ntime.sleep(0.05)"
+        (tmp_path / "hold.py").write_text(text)
         done = memprof("exec", "--repeats", "5", "-o", f"{name}.jsonl", "--", sys.executable, "hold.py")
         assert done.returncode == 0, done.stderr
     (tmp_path / "b.toml").write_text('device_peak_bytes = "16 MiB"\n')
+    assert memprof("baseline", "update", "small.jsonl", "-o", "base.json", "--metric", "device_peak_bytes").returncode == 0
 
-    assert memprof("baseline", "update", "before.jsonl", "-o", "base.json", "--metric", "device_peak_bytes").returncode == 0
-    gate = memprof("gate", "after.jsonl", "--baseline", "base.json", "--metric", "device_peak_bytes", "--json")
-    budget = memprof("gate", "after.jsonl", "--budgets", "b.toml", "--json")
-
-    assert (gate.returncode, budget.returncode) == (code, code), gate.stderr + budget.stderr
-    assert {row["metric"] for row in json.loads(gate.stdout)["rows"]} == {"device_peak_bytes"}
+    for name, code in (("small", 0), ("large", 1)):
+        gate = memprof("gate", f"{name}.jsonl", "--baseline", "base.json", "--metric", "device_peak_bytes", "--json")
+        budget = memprof("gate", f"{name}.jsonl", "--budgets", "b.toml", "--json")
+        assert (gate.returncode, budget.returncode) == (code, code), gate.stderr + budget.stderr
+        assert {row["metric"] for row in json.loads(gate.stdout)["rows"]} == {"device_peak_bytes"}

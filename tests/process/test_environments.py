@@ -9,16 +9,16 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 from support import wheels
+from support.local_server import served
 from support.recorder_runs import wait_for
 from support.session_cache import once
 
@@ -254,13 +254,8 @@ def index(folder: Path) -> Iterator[str]:
 
         def log_message(self, *words: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/simple"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield f"{url}/simple"
 
 
 def test_interrupted_download_leaves_nothing(fresh, monkeypatch):
@@ -300,18 +295,14 @@ def test_refusing_index_named_beside_wheels(fresh, monkeypatch):
 
         def log_message(self, *words: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", f"http://user:secret@127.0.0.1:{server.server_port}/simple")
-    try:
-        address = rf"http://user:\*+@127\.0\.0\.1:{server.server_port}/simple"
+    with served(Refusing) as url:
+        place = url.removeprefix("http://")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://user:secret@{place}/simple")
+        address = rf"http://user:\*+@{re.escape(place)}/simple"
         with pytest.raises(InputError, match=rf"the newest are 1\.8\.0; pip could not read {address} \(403\)$"):
             installation.install(installation.Wish("onnxruntime", "1.9"), print, pytest.fail)
         assert pip.listed(sys.executable, "numpy").unread == (), "an index that lacks a package does not refuse"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize(

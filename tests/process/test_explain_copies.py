@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 from support.held_copies import LAYOUTS, holding, named, resident_bytes, score, write_tensors
-from support.looks import told
+from support.looks import READY, told, waiting
 
 from memprof.explain import copies, small_weights, snapshot, snippets, waterfall
 from memprof.explain.records import AGAIN, IN_USE, ONCE
@@ -64,15 +62,13 @@ def test_copies_found_with_number_and_layout(tmp_path: Path) -> None:
     assert exact >= 0.97 * there
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_copies_counted_in_each_layout(tmp_path: Path, layout: str) -> None:
-    counts = [1, 1, 2, 2, 4, 4]
-    tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in range(3) for shape in ((200, 333), (128, 64, 3, 3))))
-    held_copies = held(tensors, [[layout] * count for count in counts])
-    assert [sum(copy.weight == number for copy in held_copies) for number in range(6)] == counts
-    assert {named(copy) for copy in held_copies} == {layout}
+def test_copies_counted_in_each_layout(tmp_path: Path) -> None:
+    kept = [[layout] * count for layout in LAYOUTS for count in (1, 2, 4) for _ in range(2)]
+    tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in kept[::2] for shape in ((200, 333), (128, 64, 3, 3))))
+    held_copies = held(tensors, kept)
+    assert [[named(copy) for copy in held_copies if copy.weight == number] for number in range(len(kept))] == kept
     for copy in held_copies:
-        tensor = tensors[copy.weight]
+        tensor, layout = tensors[copy.weight], named(copy)
         size = tensor.bytes // (2 if layout == "float16" else 1)
         if layout == "padded":  # the holder puts 12 elements behind each row
             size = size // tensor.shape[-1] * (tensor.shape[-1] + 12)
@@ -83,24 +79,24 @@ def test_copies_exclude_close_values(tmp_path: Path) -> None:
     assert held(written(tmp_path / "w.bin", normal(300, 300)), [["near", "near"]]) == []
 
 
-@pytest.mark.parametrize("shift", [0, 1, 2, 3, 5])
-def test_copy_of_file_at_any_alignment(tmp_path: Path, shift: int) -> None:
-    (tensor,) = written(tmp_path / "w.bin", normal(256, 400), shift=shift)
-    program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
-    with waiting(program) as pid:
-        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
+def test_copy_of_file_at_any_alignment(tmp_path: Path) -> None:
+    tensors = [written(tmp_path / f"w{shift}.bin", normal(256, 400), shift=shift)[0] for shift in (0, 1, 2, 3, 5)]
+    program = f"data = [open(path, 'rb').read() for path in {[tensor.path for tensor in tensors]!r}]; {READY}"
+    with waiting(program) as process:
+        seen = snapshot.take(process.pid, "x", index := snippets.index(tensors))
     held_copies = waterfall.account(seen, None, index, ()).held
-    assert [(copy.layout, copy.bytes) for copy in held_copies] == [(copies.STORED, tensor.bytes)]
+    found = sorted((copy.weight, copy.layout, copy.bytes) for copy in held_copies)
+    assert found == [(number, copies.STORED, tensor.bytes) for number, tensor in enumerate(tensors)]
 
 
-@pytest.mark.parametrize(("dtype", "target"), [("f2", "float32"), ("f4", "float16")])
-def test_copy_found_after_conversion(tmp_path: Path, dtype: str, target: str) -> None:
-    (tensor,) = written(tmp_path / "w.bin", normal(400, 300, dtype=dtype))
-    program = f"import numpy; x = numpy.fromfile({tensor.path!r}, {tensor.dtype!r}).astype({target!r}); print('ready', flush=True); input()"
-    with waiting(program) as pid:
-        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
-    kinds = {copy.converted for copy in waterfall.account(seen, None, index, ()).held}
-    assert target in kinds
+def test_copy_found_after_conversion(tmp_path: Path) -> None:
+    tensors = [written(tmp_path / dtype, normal(400, 300, dtype=dtype))[0] for dtype in ("f2", "f4")]
+    pairs = [(tensor.path, tensor.dtype, target) for tensor, target in zip(tensors, ("float32", "float16"), strict=True)]
+    program = f"import numpy; kept = [numpy.fromfile(path, dtype).astype(target) for path, dtype, target in {pairs!r}]; "
+    with waiting(program + READY) as process:
+        seen = snapshot.take(process.pid, "x", index := snippets.index(tensors))
+    held_copies = waterfall.account(seen, None, index, ()).held
+    assert {(0, "float32"), (1, "float16")} <= {(copy.weight, copy.converted) for copy in held_copies}
 
 
 def test_copies_of_quantised_weights(tmp_path: Path) -> None:
@@ -150,8 +146,8 @@ def test_freed_weights_not_counted_as_held(tmp_path: Path) -> None:
         "    last.append(c.malloc(4096)); kept.append(block)\n"
         f"c.free(kept[1]); c.malloc({tensor.bytes // 4}); print('ready', flush=True); input()"  # a quarter of it is in use again
     )
-    with waiting(program) as pid:
-        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
+    with waiting(program) as process:
+        seen = snapshot.take(process.pid, "x", index := snippets.index([tensor]))
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
     assert [(copy.freed, copy.copies) for copy in account.phase.held] == [(False, 2), (True, 1)]
@@ -163,12 +159,12 @@ def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:
     program = (
         "import mmap, numpy; big = mmap.mmap(-1, 512 << 20); big[: 1 << 20] = b'x' * (1 << 20)\n"
         f"file = numpy.memmap({str(tmp_path / 'sparse')!r}, 'u1', 'w+', 0, 256 << 20); held = numpy.fromfile({tensors[0].path!r}, 'f4')\n"
-        "print('ready', flush=True); input()"
+        + READY
     )
-    with waiting(program) as pid:
-        before = resident_bytes(pid)
-        seen = snapshot.take(pid, "x", snippets.index(tensors))
-        moved = resident_bytes(pid) - before
+    with waiting(program) as process:
+        before = resident_bytes(process.pid)
+        seen = snapshot.take(process.pid, "x", snippets.index(tensors))
+        moved = resident_bytes(process.pid) - before
     assert seen.hits is not None and len(seen.hits.addresses)
     assert abs(moved) < MIB
 
@@ -183,24 +179,20 @@ def test_small_weights_not_called_activations(tmp_path: Path) -> None:
         f"data = open({str(tmp_path / 'w.bin')!r}, 'rb', 0)\n"
         "def hold(offset, size):\n"
         "    block = c.malloc(size); data.seek(offset); data.readinto((ctypes.c_char * size).from_address(block)); kept.append(block)\n"
-        "print('ready', flush=True); input()\n"
+        f"{READY}\n"
         f"for offset, size in {[(tensor.offset, tensor.bytes) for tensor in tensors]!r}: hold(offset, size)\n"
         f"for offset, size in {[(tensor.offset, tensor.bytes) for tensor in tensors[:10]]!r}: hold(offset, size)\n"
         f"torn = c.malloc({tensors[20].bytes}); ctypes.memset(torn, 7, {tensors[20].bytes}); data.seek({tensors[20].offset})\n"
         "data.readinto((ctypes.c_char * 4000).from_address(torn))\n"
-        "activations = c.malloc(600000); ctypes.memset(activations, 7, 600000); print('ready', flush=True); input()"
+        f"activations = c.malloc(600000); ctypes.memset(activations, 7, 600000); {READY}"
     )
     total, again = sum(tensor.bytes for tensor in tensors[:100]), sum(tensor.bytes for tensor in tensors[:10])
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            asleep(process)
-            base = snapshot.take(process.pid, "STARTUP", None)
-            process.stdin.write("\n")
-            process.stdin.flush()
-            asleep(process)
-            seen = snapshot.take(process.pid, "x", index, tiny)
-        finally:
-            process.kill()
+    with waiting(program) as process:
+        base = snapshot.take(process.pid, "STARTUP", None)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        told(process)
+        seen = snapshot.take(process.pid, "x", index, tiny)
     with_them = waterfall.account(seen, base, index, (), tiny).phase
     without = waterfall.account(replace(seen, whole=()), base, index, ()).phase
     assert abs(with_them.size(ONCE) - total) < 32 << 10, "of some tensors a page was there before"
@@ -212,19 +204,3 @@ def test_small_weights_not_called_activations(tmp_path: Path) -> None:
 def test_index_empty_without_large_tensors() -> None:
     index = snippets.index([])
     assert len(index.keys) == 0
-
-
-def asleep(process: subprocess.Popen) -> None:
-    """Return once the program has said that it is ready, and waits."""
-    assert told(process) == "ready\n"
-
-
-@contextmanager
-def waiting(program: str):
-    """A program that says it is ready and waits."""
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            asleep(process)
-            yield process.pid
-        finally:
-            process.kill()

@@ -14,11 +14,6 @@ from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite
 
-
-def parts(growth: grown.GrowthParts) -> dict[str, int]:
-    return {part.name: part.grown_bytes for part in growth.parts if part.grown_bytes}
-
-
 LIBC = "import ctypes, mmap\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\nlibc.malloc.argtypes = [ctypes.c_size_t]\n"
 LIBC += "libc.free.argtypes = [ctypes.c_void_p]\nlibc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]\nkept = []\n"
 LIBC += "libc.mallopt(-3, 1 << 30)\n"  # M_MMAP_THRESHOLD: every block comes from the heap

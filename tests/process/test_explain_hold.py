@@ -309,13 +309,14 @@ def test_copies_counted_in_program(memprof, tmp_path: Path, nothing_left, words:
 
 def test_copies_of_file_in_unknown_format(memprof, tmp_path: Path, nothing_left) -> None:
     numpy = pytest.importorskip("numpy")
-    numpy.random.default_rng(1).integers(0, 256, 20 * MIB, numpy.uint8).tofile(tmp_path / "model.own")
+    numpy.random.default_rng(1).integers(0, 256, 8 * MIB, numpy.uint8).tofile(tmp_path / "model.own")
 
     answer = explained(memprof, tmp_path, "model.own", "--", engine(tmp_path, READS), "{model}")
 
     look = next(look for look in answer["phases"] if look["name"] == "MODEL_LOAD")
-    assert look["beyond_one_bytes"] == pytest.approx(20 * MIB, rel=0.02)
+    assert look["beyond_one_bytes"] == pytest.approx(8 * MIB, rel=0.02)
     assert "model.own is in no format that memprof reads: copies of its bytes are looked for, and called weights" in answer["remarks"]
+    assert answer["of_pieces"] and not answer["tensors"] and answer["counted_tensors"] > 1
 
 
 SPIKES = """#include "memprof.h"
@@ -347,8 +348,11 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
     answer = explained(memprof, tmp_path, "--phase", "load=load", "--", engine(tmp_path, SPIKE_FUNCTION))
     remark = next(remark for remark in answer["remarks"] if remark.startswith("MODEL_LOAD peaks "))
     assert remark.endswith(
-        "above its begin and end, and memprof does not stop it there: its phases come from functions; "
+        "above its begin and end, and memprof does not stop it there, because its phases come from functions: with marks (memprof marks) it can; "
         "memprof heap record shows who allocates it"
+    )
+    assert answer["findings"][0]["proposals"][-1]["text"].startswith(
+        "mark the phases (memprof marks), so that memprof looks near their peaks, "
     )
 
 

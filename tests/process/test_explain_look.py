@@ -5,15 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.looks import told
+from support.looks import READY, told, waiting
 
 from memprof.explain import glibc, memory_map, remote, remote_look, scan, small_weights, snapshot, snippets, waterfall
 from memprof.explain.glibc import ranges
@@ -21,20 +18,6 @@ from memprof.models.tensors import StoredTensor
 
 MIB = 1 << 20
 NOBODY = 65534
-
-
-@contextmanager
-def waiting(program: str):
-    """A program that prints a line and waits; its process."""
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            process.line = told(process)  # type: ignore[attr-defined]
-            yield process
-        finally:
-            process.kill()
-
-
-READY = "print('ready', flush=True); input()"
 
 
 def test_look_at_ended_process() -> None:

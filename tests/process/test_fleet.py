@@ -20,7 +20,7 @@ from collections import Counter
 import psutil
 import pytest
 from support.fleets import fleet, measuring, until
-from support.recorder_runs import free_port, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
+from support.recorder_runs import free_port, held_runtime, runs_in, runtime_file, script, started, wait_for
 
 pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests share
 
@@ -62,6 +62,7 @@ def scenarios(scenario, *names, **phases):
 def test_fleet_run_and_append(memprof, scenario, lab, tmp_path):
     scenarios(scenario, "m1", "m2", "m3")
     words = ("run", "m1.json", "m2.json", "m3.json", *SHORT, "--threads", "1,2", *on(lab, *POOL), "-o", "runs.jsonl")
+    before = lab.log("scheduler").stat().st_size
 
     done = memprof(*words)
 
@@ -77,6 +78,7 @@ def test_fleet_run_and_append(memprof, scenario, lab, tmp_path):
         assert {(run.job.model.path, run.attempt.runs) for run in mine} == {(str(tmp_path / name), 4)}
         assert mine[0].attempt.labels["pool"] == "lab"
     assert len({run.attempt.place for run in runs}) == 1 or len({run.machine.name for run in runs}) == 2
+    assert b"Exception" not in lab.log("scheduler").read_bytes()[before:]  # of the desk's waiting
 
     lines = (tmp_path / "runs.jsonl").read_bytes().splitlines(keepends=True)
     half = [line for line in lines if b'"name":"m1.json"' in line][:2]
@@ -144,22 +146,15 @@ def test_user_runtime_and_program_travel(memprof, scenario, lab, tmp_path):
     assert run.output_bytes == 100_000
 
 
-def test_scale_on_machines_of_one_kind(memprof, scenario, lab, tmp_path):
-    scenario("law.json", load=[{"allocate": "m", "bytes": 1 << 20}])
-    words = ("scale", "law.json", "-r", "synthetic", "--vary", "threads=1..4", "--points", 3, "--json", "-o", "runs.jsonl")
+def test_search_of_two_kinds_refused(memprof, scenario, lab):
+    scenarios(scenario, "law")
 
-    several = memprof(*words, *on(lab, *POOL))
-    done = memprof(*words, *on(lab, "--machines", "kind=a"))
+    done = memprof("scale", "law.json", "-r", "synthetic", "--vary", "threads=1..4", *on(lab, *POOL))
 
-    assert several.returncode == 2
-    arch = os.uname().machine
-    words = f"a search measures on machines of one kind, and these are of 2, as their labels say: --machines arch={arch},kind=a,pool=lab (1 place)"
-    assert f"{words}, --machines arch={arch},kind=b,pool=lab (1 place)" in several.stderr
-    assert done.returncode in (0, 3), done.stderr  # its law may be that it does not depend on it
-    runs = store.load([tmp_path / "runs.jsonl"]).runs
-    assert {run.attempt.labels["kind"] for run in runs} == {"a"}
-    assert {(run.job.at["threads"], run.job.threads) for run in runs} >= {(1, 1), (4, 4)}
-    assert len({run.attempt.comparison for run in runs}) == len(runs) == len(json.loads(done.stdout)["points"])
+    assert done.returncode == 2
+    labels = [f"arch={os.uname().machine},kind={kind},pool=lab (1 place)" for kind in "ab"]
+    words = "a search measures on machines of one kind, and these are of 2, as their labels say: --machines"
+    assert f"{words} {labels[0]}, --machines {labels[1]}" in done.stderr
 
 
 def test_fleet_run_refusals(memprof, scenario, lab, tmp_path):
@@ -217,6 +212,12 @@ def attempts(path):
     return {json.loads(line)["attempt"]["number"] for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")}
 
 
+def begin_again(lab, name):
+    """Another worker in place of one that was killed: the machine's lease is free, so it is offered."""
+    lab.workers["ab".index(name)] = lab.worker(name, "--labels", f"kind={name},pool=lab")
+    assert b"is offered at" in lab.log(name).read_bytes()
+
+
 def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
     scenarios(scenario, "long")
     runtime, let, begun = held_runtime(tmp_path)
@@ -244,7 +245,7 @@ def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
     assert first == 1  # and the other is not always 2: a busy scheduler may still offer the place that was lost
     assert len({(line["attempt"]["number"], line["job"]["repeat"]) for line in lines}) == len(lines)  # every Run once
     until(lambda: not measuring(*lab.workers))  # nothing is left running
-    lab.workers["ab".index(lost)] = lab.worker(lost, "--labels", f"kind={lost},pool=lab")
+    begin_again(lab, lost)
 
     let(1000)
     done = memprof(*words, "-o", path, "--append")
@@ -259,36 +260,21 @@ def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
 
 
 def test_worker_death_with_two_desks(scenario, memprof, lab, tmp_path):
-    extra = lab.begin("extra", "--labels", "kind=extra,pool=deadly")
-    lab.worker("spare", "--labels", "kind=spare,pool=deadly")
     scenarios(scenario, "one", "two")
     # The first iterations end, and all others stand still until the worker is dead.
     runtime, let, _ = held_runtime(tmp_path)
     let(2)
-    words = (
-        "run",
-        "one.json",
-        "two.json",
-        "-r",
-        runtime,
-        "--warmup",
-        0,
-        "--runs",
-        1,
-        "--repeats",
-        4,
-        *on(lab, "--machines", "pool=deadly"),
-    )
+    words = ("run", "one.json", "two.json", "-r", runtime, "--warmup", 0, "--runs", 1, "--repeats", 4, *on(lab, *POOL))
 
     def both():
         shown = json.loads(memprof("fleet", lab.address, "--json").stdout)
         busy = {place["labels"]["kind"] for place in shown["places"] if place["doing"]["title"]}
-        return shown if len(shown["desks"]) == 2 and busy >= {"extra", "spare"} else None
+        return shown if len(shown["desks"]) == 2 and busy == {"a", "b"} else None
 
     with started(tmp_path, *words, "-o", "x.jsonl") as first, started(tmp_path, *words, "-o", "y.jsonl") as second:
         until(lambda: any(b"\n" in path.read_bytes() for path in tmp_path.glob("[xy].jsonl")))
         shown = until(both)
-        os.kill(extra.pid, signal.SIGKILL)
+        lab.kill("a")
         let(1000)
         errors = [process.communicate(timeout=120)[1] for process in (first, second)]
 
@@ -299,19 +285,9 @@ def test_worker_death_with_two_desks(scenario, memprof, lab, tmp_path):
         assert sorted((run.job.model.name, run.job.repeat) for run in runs) == wanted
         for model in ("one.json", "two.json"):
             assert len({(run.attempt.number, run.attempt.place) for run in runs if run.job.model.name == model}) == 1
-    assert {place["labels"]["kind"] for place in shown["places"]} >= {"a", "b", "extra", "spare"}
     # The first comparison of each desk, or both of the desk that was there before the other.
-    assert {"one.json", ""} <= {place["doing"]["title"] for place in shown["places"]} <= {"one.json", "two.json", ""}
-    assert extra.wait(60) == -signal.SIGKILL
-
-
-def test_desk_waiting_logs_no_errors(memprof, lab, tmp_path):
-    before = lab.log("scheduler").stat().st_size
-
-    done = memprof("run", "--cmd", "app=sleep 1", "--repeats", 1, *on(lab, *POOL), "-o", "runs.jsonl")
-
-    assert done.returncode == 0, done.stderr
-    assert b"Exception" not in lab.log("scheduler").read_bytes()[before:]
+    assert {"one.json"} <= {place["doing"]["title"] for place in shown["places"]} <= {"one.json", "two.json"}
+    begin_again(lab, "a")
 
 
 def test_protocol_mismatch_named(memprof, scenario, lab, monkeypatch):
@@ -326,14 +302,6 @@ def test_protocol_mismatch_named(memprof, scenario, lab, monkeypatch):
         f"has memprof 0.1.0, and this is memprof 9.9: they do not understand one another (protocol {message.PROTOCOL} and 99)"
         in done.stderr
     )
-
-
-def test_fleet_shows_machines(memprof, lab):
-    done = memprof("fleet", lab.address)
-
-    assert done.returncode == 0, done.stderr
-    assert f"{lab.address}: " in done.stdout
-    assert "kind=a" in done.stdout and "kind=b" in done.stdout
 
 
 def test_places_despite_stale_scheduler_info(lab, monkeypatch):
@@ -390,13 +358,13 @@ def test_machine_offered_by_one_worker(memprof_process, lab):
     assert done.stderr.splitlines()[-1] == "memprof: here cannot be offered: here: another worker offers this machine"
 
 
-def test_lease_of_dead_worker_freed(lab):
-    lab.worker("leased", "--labels", "kind=leased")
-    lab.kill("leased")
+def test_worker_without_reachable_place_ends(memprof_process, lab, tmp_path):
+    (tmp_path / "memprof.toml").write_text("[places]\nboard = 'ssh:nobody@127.0.0.1:1'\n")
 
-    lab.worker("leased", "--labels", "kind=leased")
+    done = memprof_process("worker", lab.address, "--offer", "board", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")})
 
-    assert b"is offered at" in lab.log("leased").read_bytes()
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1].startswith("memprof: board cannot be offered: ssh:nobody@127.0.0.1:1")
 
 
 def test_worker_offers_places_that_it_reaches(lab):
@@ -452,28 +420,28 @@ def test_scheduler_restart_and_append(scenario, memprof, tmp_path, monkeypatch):
     assert number > 1  # and not always 2: on a busy machine the place may be lost once more
 
 
-@pytest.mark.long
-def test_board_gets_model_once(memprof, tmp_path, server, board):
+def test_board_gets_model_once(memprof, lab, tmp_path, server, board):
     (tmp_path / "m.json").write_text(json.dumps({"load": [{"allocate": "m", "bytes": 1 << 20}]}) + " " * 100_000)  # too large for a message
     runtime, let, begun = held_runtime(tmp_path)
-    (tmp_path / "fleet").mkdir()
+    there = tmp_path / "there"
 
     def copies():
-        return [(path, path.stat().st_ino, path.stat().st_ctime_ns) for path in (tmp_path / "there").rglob("m.json")]
+        return [(path, path.stat().st_ino, path.stat().st_ctime_ns) for path in there.rglob("m.json")]
 
-    with fleet(tmp_path / "fleet") as made:
-        made.worker("shore", "--offer", server.place, "--remote-dir", tmp_path / "there", "--python", sys.executable)
-        words = ("run", "m.json", "-r", runtime, "--warmup", 0, "--runs", 1, *on(made))
-        let(1)
-        first = memprof(*words, "--repeats", 1, "-o", "first.jsonl")
-        sent = copies()
-        let(2)
-        with started(tmp_path, *words, "--repeats", 2, "-o", "runs.jsonl") as process:
-            until(lambda: begun() == 3)  # the second of them stands still
-            again = copies()
-            server.cut()
-            let(1000)
-            _, errors = process.communicate(timeout=120)
+    shore = lab.worker("shore", "--offer", server.place, "--remote-dir", there, "--python", sys.executable, "--labels", "kind=shore")
+    words = ("run", "m.json", "-r", runtime, "--warmup", 0, "--runs", 1, *on(lab, "--machines", "kind=shore"))
+    let(1)
+    first = memprof(*words, "--repeats", 1, "-o", "first.jsonl")
+    sent = copies()
+    let(2)
+    with started(tmp_path, *words, "--repeats", 2, "-o", "runs.jsonl") as process:
+        until(lambda: begun() == 3)  # the second of them stands still
+        again = copies()
+        server.cut()
+        let(1000)
+        _, errors = process.communicate(timeout=120)
+    shore.terminate()
+    shore.wait(60)
 
     assert (first.returncode, process.returncode) == (0, 0), first.stderr + errors
     assert len(sent) == 1 and again == sent
@@ -495,14 +463,3 @@ def test_worker_reports_waiting_for_scheduler(memprof, monkeypatch, tmp_path):
         f"memprof: waiting for the scheduler at {address}, for 1 s at most",
         f"memprof: no scheduler answers at {address}; `dask scheduler` starts one",
     ]
-
-
-def test_run_without_scheduler(memprof, scenario, monkeypatch):
-    scenarios(scenario, "m")
-    monkeypatch.setattr(scheduler, "_CONNECT_S", 1)
-    address = f"tcp://127.0.0.1:{free_port()}"
-
-    done = memprof("run", "m.json", *SHORT, "--on", f"dask:{address}", "-o", "runs.jsonl")
-
-    assert done.returncode == 5
-    assert sentence(done) == f"memprof: no scheduler answers at {address}; `dask scheduler` starts one"

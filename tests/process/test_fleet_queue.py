@@ -25,11 +25,21 @@ from memprof.campaign.progress import Silent
 from memprof.records import store
 from memprof.subjects.suite import Suite
 
+pytestmark = pytest.mark.xdist_group("fleet queue")  # one worker makes what its tests share
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with fleet(tmp_path_factory.mktemp("queue")) as made:
+        yield made
+
 
 @pytest.fixture
-def lab(tmp_path):
-    with fleet(tmp_path) as made:
-        yield made
+def client(lab):
+    """A client of a scheduler that has no places yet."""
+    with scheduler.connected(lab.address, pytest.fail) as client:
+        until(lambda: not scheduler.places(client)[0])  # those of an earlier test are gone
+        yield client
 
 
 @contextmanager
@@ -61,13 +71,13 @@ def comparisons(count, runs, name="m"):
     return [ComparisonTask(each, "me", Suite(), model=replace(model, name=each), key=each, cost=1.0, runs=runs) for each in names]
 
 
-def test_queued_comparisons_survive_worker_death(lab):
-    asked, kept, heard = comparisons(1000, 1), [], Heard()
-    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 10, 1, 0.02) as first, places(lab, 10, 1, 0.02) as second:
+def test_queued_comparisons_survive_worker_death(lab, client):
+    asked, kept, heard = comparisons(200, 1), [], Heard()
+    with places(lab, 4, 1, 0.02) as first, places(lab, 4, 1, 0.02) as second:
         desk, seen = SchedulerClient(client, asked, heard, kept.append), set()
         for run in desk.runs():
             seen.add(run.attempt.place)
-            if len(seen) == 20:
+            if len(seen) == 8:
                 first.kill()  # each of its workers has many more in its queue
         ended = first.poll(), second.poll()
 
@@ -77,21 +87,22 @@ def test_queued_comparisons_survive_worker_death(lab):
     again = {run.job.model.name for run in runs if run.attempt.number > 1}
     assert standing.keys() | again == {one.title for one in asked}
     assert set(standing.values()) == {1} and len(runs) - len(standing) >= len(again)
-    assert len(seen) == 20, (heard.sentences, ended)
+    assert len(seen) == 8, (heard.sentences, ended)
 
 
-def test_joining_machine_takes_queued_comparisons(lab):
-    with scheduler.connected(lab.address, pytest.fail) as client, ExitStack() as stack:
+def test_joining_machine_takes_queued_comparisons(lab, client):
+    with ExitStack() as stack:
         stack.enter_context(places(lab, 1, 1, 0.3))
         at = []
-        for run in SchedulerClient(client, comparisons(60, 1), Silent(), lambda line: None).runs():
+        for run in SchedulerClient(client, comparisons(40, 1), Silent(), lambda line: None).runs():
             if not at:
                 stack.enter_context(places(lab, 1, 1, 0.3))
             at.append(run.attempt.place)
 
-    assert len(at) == 60 and min(Counter(at).values()) >= 5 and len(set(at)) == 2
+    assert len(at) == 40 and min(Counter(at).values()) >= 5 and len(set(at)) == 2
 
 
+@pytest.mark.usefixtures("client")
 def test_later_desk_goes_first(lab):
     order, joined = [], threading.Event()
 
@@ -103,24 +114,24 @@ def test_later_desk_goes_first(lab):
                     joined.set()
 
     with places(lab, 1, 1, 0.25):
-        desks = [threading.Thread(target=campaign, args=(name, count, lab.address)) for name, count in (("early", 30), ("late", 4))]
+        desks = [threading.Thread(target=campaign, args=(name, count, lab.address)) for name, count in (("early", 16), ("late", 4))]
         desks[0].start()
         until(joined.is_set)
         desks[1].start()
         for desk in desks:
             desk.join(120)
 
-    assert Counter(order) == {"early": 30, "late": 4}
+    assert Counter(order) == {"early": 16, "late": 4}
     first = order.index("late")
     assert order[first : first + 4] == ["late"] * 4 and order[-1] == "early", "the later desk has first as many as the other had had"
 
 
-def test_comparison_goes_to_machine_with_its_label(lab):
+def test_comparison_goes_to_machine_with_its_label(lab, client):
     asked = [
         replace(one, needs=frozenset({("place", f"made{number % 2}")}) if number < 4 else frozenset())
         for number, one in enumerate(comparisons(8, 2))
     ]
-    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 3, 2, 0.05):
+    with places(lab, 3, 2, 0.05):
         runs = list(SchedulerClient(client, asked, Silent(), lambda line: None).runs())
 
     assert Counter(run.job.model.name for run in runs) == dict.fromkeys((one.title for one in asked), 2)
@@ -129,9 +140,9 @@ def test_comparison_goes_to_machine_with_its_label(lab):
     assert len({(run.job.model.name, run.attempt.place) for run in runs}) == 8
 
 
-def test_stopped_desk_leaves_nothing_queued(lab):
+def test_stopped_desk_leaves_nothing_queued(lab, client):
     kept = []
-    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 1, 1, 0.2):
+    with places(lab, 1, 1, 0.2):
         runs = list(SchedulerClient(client, comparisons(50, 1), Silent(), kept.append, stop=lambda: len(kept) >= 2).runs())
         until(lambda: not any(client.processing().values()))
 

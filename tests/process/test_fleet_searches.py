@@ -63,8 +63,7 @@ def tuning(twins, *words):
 
 
 def test_tune_across_machines_verified_on_one(memprof, twins, folder):
-    words = tuning(twins, "--try", "copies=1", "--try", "rounding=half")
-    done = memprof(*words, cwd=folder)
+    done = memprof(*tuning(twins, "--try", "copies=1", "--try", "rounding=half"), cwd=folder)
 
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -81,39 +80,9 @@ def test_tune_across_machines_verified_on_one(memprof, twins, folder):
     assert Counter(run.job.repeat for run in verifying) == {1: len(verifying) // 2, 2: len(verifying) // 2}
     assert {run.output_error for run in verifying if run.job.knobs.get("rounding") is None} == {0}
 
-    again = memprof(*words, "--append", cwd=folder)
-
-    assert again.returncode == 0, again.stderr
-    assert f"going on after {len(tried)} trials" in again.stderr
-
 
 PROGRAM = "import sys\nheld = b'1' * (int(sys.argv[1]) << 20)\n"
 ENGINE = ("--", sys.executable, "engine.py", "{mib}")
-
-
-def test_tune_of_program_across_machines(memprof, twins, tmp_path):
-    (tmp_path / "engine.py").write_text(PROGRAM)
-    (tmp_path / "net.bin").write_bytes(b"model")
-    tries = ("--try", "mib=40,16", "--try", "malloc_arenas=2", "--set", "malloc_mmap_threshold=128KiB")
-    words = ("tune", "net.bin", *tries, "--on", f"dask:{twins.address}", "-o", "runs.jsonl", "--json")
-
-    done = memprof(*words, *ENGINE, "{model}")
-
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["best"]["mib"] == "16" and answer["verified"]
-    default, best = answer["default"]["rss_peak_bytes"], min(each["rss_peak_bytes"] for each in answer["proposals"])
-    assert default - best >= 20 << 20
-    runs = store.load([tmp_path / "runs.jsonl"]).runs
-    assert {run.job.knobs.get("malloc_arenas") for run in runs} == {None, "2"}
-    assert {run.job.knobs["malloc_mmap_threshold"] for run in runs} == {"131072"}
-    assert {run.job.argv[2:] for run in runs} == {(mib, str(tmp_path / "net.bin")) for mib in ("40", "16")}
-    assert len({(run.attempt.place, run.attempt.comparison) for run in runs if run.job.verifies}) == 1
-
-    more = memprof(*words, "--append", "--time", "1s", *ENGINE, "{model}")
-
-    assert more.returncode == 0, more.stderr
-    assert json.loads(more.stdout)["trials"] >= answer["trials"]
 
 
 def test_scale_of_program_across_machines(memprof, twins, tmp_path):
@@ -147,22 +116,6 @@ def test_bisect_releases_on_worker(memprof, twins, tmp_path, monkeypatch):
     assert {run.job.variant for run in runs} == {"onnxruntime"}
     assert len({run.attempt.place for run in runs}) == 1
     assert not (tmp_path / "cache/memprof/environments").exists()  # at the desk nothing is installed
-
-
-def test_bisect_of_program_on_worker(memprof, twins, tmp_path, monkeypatch):
-    wheels.only(monkeypatch, twins.folder / "wheels", tmp_path / "cache")
-    monkeypatch.setattr(search, "ENDS", 5)
-    (tmp_path / "look.py").write_text("import onnxruntime\n")
-    words = ("bisect", "--package", "onnxruntime", "--from", "1.20", "--to", "1.22", "--on", f"dask:{twins.address}", "--with", "numpy")
-
-    done = memprof(*words, "--json", "-o", "runs.jsonl", "--", "python", "look.py")
-
-    assert done.returncode == 0, done.stderr
-    assert [(step["before"], step["at"]) for step in json.loads(done.stdout)["steps"]] == [("1.20.0", "1.22.0")]
-    runs = store.load([tmp_path / "runs.jsonl"]).runs
-    assert [run.job.version for run in runs] == ["1.20.0", "1.22.0"] * 5
-    assert {(run.job.variant, run.job.argv) for run in runs} == {("look.py", ("python", "look.py"))}
-    assert not (tmp_path / "cache/memprof/environments").exists()
 
 
 def test_bisect_commits_after_worker_death(memprof, twins, tmp_path, monkeypatch):

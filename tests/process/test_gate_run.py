@@ -69,24 +69,14 @@ def test_gate_run_against_baseline(memprof, suite, tmp_path):
     assert "extra differs: 0 against 4194304" in worse.stdout
     assert len(store.load([tmp_path / "worse.jsonl"]).runs) == 5
 
-    (tmp_path / "budgets.toml").write_text('peak = "20 MiB"\n')
-    over = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "one.jsonl", "--repeats", "1")
-    assert (over.returncode, len(store.load([tmp_path / "one.jsonl"]).runs)) == (1, 1)
 
-
-@pytest.mark.parametrize(
-    ("budget", "says"),
-    [
-        ('variant = "plan"', "no variant that is measured matches plan; did you mean plain?"),
-        ('phase = "PREPAER"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
-    ],
-)
-def test_budget_without_match_refused_early(memprof, suite, tmp_path, budget, says):
-    (tmp_path / "budgets.toml").write_text(f'[[budget]]\n{budget}\npeak = "1 GiB"\n')
+def test_budget_without_match_refused_early(memprof, suite, tmp_path):
+    (tmp_path / "budgets.toml").write_text('[[budget]]\nvariant = "plan"\npeak = "1 GiB"\n')
 
     done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl")
 
-    assert (done.returncode, done.stdout, says in done.stderr) == (2, "", True), done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no variant that is measured matches plan; did you mean plain?" in done.stderr
     assert not (tmp_path / "new.jsonl").exists()
 
 
@@ -105,15 +95,6 @@ def test_confirm_clears_unrepeated_regression(memprof, suite, tmp_path):
     assert any("but not confirmed" in row["reason"] for row in content["rows"])
     assert any("not confirmed by a fresh measurement: " in remark and "PEAK rss_peak_bytes" in remark for remark in content["remarks"])
     assert len(store.load([tmp_path / "new.checks.jsonl"]).runs) == 5  # once for all rows of the variant
-
-
-def test_prove_reports_blind_gate(memprof, suite, tmp_path):
-    memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
-
-    done = memprof("gate", "base.jsonl", "--baseline", "base.jsonl", "--prove", "--threshold", "20%", "-o", "new.jsonl", "--trust-runs")
-
-    assert done.returncode == 3, done.stderr
-    assert "were NOT seen; the same build measured twice was silent" in done.stdout
 
 
 def test_gate_fails_on_crashed_runs(memprof, suite, scenario, tmp_path):
@@ -164,17 +145,11 @@ def test_orders_again_equal_original_orders(tmp_path, scenario):
     variant = Variant("synthetic", "a", {"extra": "1MiB", "malloc_arenas": "1"}, (2,), env={"A": "b"})
     wanted = Wanted(models=(str(path),), variants=(variant,), warmup=0, runs=3, repeats=6, cache="cold", timeout_ns=10**9, name="net")
     orders = plan(wanted).orders
-    runs = [replace(run_of(order), job=order.job) for order in orders]
+    runs = [replace(sample_runs.run(), job=order.job) for order in orders]
 
     again = orders_again(runs, VariantKey("net", "a", 2))
 
     assert [replace(order, subject=Wanted()) for order in again] == [replace(order, subject=Wanted()) for order in orders]
-
-
-def run_of(order):
-    from support.sample_runs import run
-
-    return run()
 
 
 @pytest.fixture
@@ -327,11 +302,7 @@ def test_entries_unknown_to_base_new(memprof, checkout):
     done = memprof("gate", "--run", "bench/suite.toml", *words, cwd=checkout.folder)
 
     assert done.returncode == 3, done.stderr  # of one repeat
-    content = json.loads(done.stdout)
-    verdicts = {(row["model"], row["variant"]): set() for row in content["rows"]}
-    for row in content["rows"]:
-        verdicts[row["model"], row["variant"]].add(row["verdict"])
-    assert verdicts == {
+    assert rows_of(done) == {
         ("net.bin", "engine"): {"undecided"},
         ("new.bin", "engine"): {"new"},
         ("net.bin", "other"): {"new"},
@@ -424,20 +395,27 @@ def test_untracked_model_taken_from_checkout(memprof, checkout):
     }
 
 
-def test_head_tree_follows_uncommitted_files(checkout, tmp_path, monkeypatch):
+@pytest.fixture
+def trees(checkout, tmp_path, monkeypatch):
+    """The trees of both sides, with a cache of their own: trees(ref, the command that builds the head)."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def made(ref="HEAD", command="true"):
+        build = worktrees.Build(command, str(checkout.folder / "quick-python"))
+        return worktrees.trees(worktrees.Repository.of(checkout.folder / "bench/suite.toml"), ref, build, lambda sentence: None)
+
+    return made
+
+
+def test_head_tree_follows_uncommitted_files(checkout, trees):
     checkout.commit(
         kept_dot_txt="1", gone_dot_txt="1", changed_dot_txt="1", _dot_gitignore="*.log\n", bench__suite_dot_toml=quick(checkout)
     )
     checkout.write(changed_dot_txt="2", new_dot_txt="1", a_dot_log="1")
     (checkout.folder / "gone.txt").unlink()
     (checkout.folder / "link.txt").symlink_to("new.txt")
-    build = worktrees.Build("touch made.txt", str(checkout.folder / "quick-python"))
 
-    with worktrees.trees(worktrees.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (
-        base,
-        head,
-    ):
+    with trees(command="touch made.txt") as (base, head):
         names = {path.name: path.read_text() for path in head.folder.glob("*.txt")}
         assert names == {"kept.txt": "1", "changed.txt": "2", "new.txt": "1", "link.txt": "1", "made.txt": ""}
         assert {path.name for path in base.folder.glob("*.txt")} == {"kept.txt", "gone.txt", "changed.txt"}  # its own suite makes nothing
@@ -446,30 +424,25 @@ def test_head_tree_follows_uncommitted_files(checkout, tmp_path, monkeypatch):
     assert not (checkout.folder / "made.txt").exists()
 
 
-def test_base_label_names_commit_once(checkout, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_base_label_names_commit_once(checkout, trees):
     checkout.commit(bench__suite_dot_toml=quick(checkout))
     commit = checkout.git("rev-parse", "HEAD").strip()
-    build = worktrees.Build("true", str(checkout.folder / "quick-python"))
-    repository = worktrees.Repository.of(checkout.folder / "bench/suite.toml")
 
     for ref, label in ((commit, f"base ({commit[:9]})"), ("main", f"base (main, {commit[:9]})")):
-        with worktrees.trees(repository, ref, build, lambda sentence: None) as (base, _):
+        with trees(ref) as (base, _):
             assert base.label == label
 
 
-def test_head_tree_without_environments_and_runs(checkout, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    checkout.commit(bench__suite_dot_toml=quick(checkout), kept_dot_jsonl=store.encode(run_of(None)).decode())
+def test_head_tree_without_environments_and_runs(checkout, trees):
+    checkout.commit(bench__suite_dot_toml=quick(checkout), kept_dot_jsonl=store.encode(sample_runs.run()).decode())
     for folder in ("env/lib", "nested", "work/env"):
         (checkout.folder / folder).mkdir(parents=True)
-    runs = store.encode(run_of(None)).decode()
+    runs = store.encode(sample_runs.run()).decode()
     checkout.write(env__pyvenv_dot_cfg="home = /usr", env__lib__a_dot_py="1", work__env__pyvenv_dot_cfg="", work__b_dot_py="1")
     checkout.write(kept_dot_jsonl=runs * 2, out_dot_jsonl=runs, work__lines_dot_jsonl="{}", nested__c_dot_py="1")
     subprocess.run(["git", "init", "-q", str(checkout.folder / "nested")], check=True)
-    build = worktrees.Build("true", str(checkout.folder / "quick-python"))
 
-    with worktrees.trees(worktrees.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (_, head):
+    with trees() as (_, head):
         copied = {str(path.relative_to(head.folder)) for path in head.folder.rglob("*") if path.is_file()} - {".git"}
         assert copied == {"bench/suite.toml", "kept.jsonl", "quick-python", "work/b.py", "work/lines.jsonl"}
         assert (head.folder / "kept.jsonl").read_text() == runs * 2  # git tracks it: it is the checkout's
@@ -532,13 +505,24 @@ def test_shallow_clone_hint_to_fetch(memprof, checkout, tmp_path):
     assert (done.returncode, "this clone is shallow: fetch the ref first" in done.stderr) == (2, True)
 
 
-def test_interrupted_gate_leaves_nothing(checkout, nothing_left):
-    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 300"), bench__net_dot_bin="1")
-    words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
-    process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def building(checkout, *words):
+    """A gate of two sides whose build has come to this program, and stays there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"],
+        cwd=checkout.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stderr is not None
     process.stderr.readline()  # "base (HEAD, ...): sleep 300"
-    wait_for(lambda: processes("sleep", "300"))
+    wait_for(lambda: processes(*words))
+    return process
+
+
+def test_interrupted_gate_leaves_nothing(checkout, nothing_left):
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 300"), bench__net_dot_bin="1")
+    process = building(checkout, "sleep", "300")
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=120)
 
@@ -552,11 +536,7 @@ def test_killed_gate_leftovers_removed(checkout, nothing_left, tmp_path, monkeyp
     checkout.commit(
         bench__suite_dot_toml=quick(checkout, "mktemp; sleep 614"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py=""
     )
-    words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
-    process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    process.stderr.readline()
-    wait_for(lambda: processes("sleep", "614"))
+    process = building(checkout, "sleep", "614")
     process.kill()
     process.wait()
     left = checkout.git("worktree", "list").splitlines()

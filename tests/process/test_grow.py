@@ -61,8 +61,11 @@ def _plain(folder: Path) -> str:
     return "plain.jsonl"
 
 
+# It imports what makes its inputs: --why traces whatever a process allocates after the import of its runtime, an import of numpy for seconds.
 USER = """
 import mmap
+
+import numpy
 
 class Runtime:
     formats = (".json",)
@@ -86,18 +89,18 @@ class Runtime:
 
     def execute(self):
         self.cache = getattr(self, "cache", {})
-        self.cache.setdefault(self.size, b"1" * (1 << 20))
+        if self.size not in self.cache:
+            self.cache[self.size] = b"1" * (1 << 20)
         if self.size == 4:
             raise ValueError("no kernel for it")
 """
 
 
-@pytest.mark.long
 def test_grow_leaking_runtime_by_reload(memprof, tmp_path):
     (tmp_path / "user.py").write_text(USER)
     (tmp_path / "m.json").write_text("{}")
 
-    done = memprof("grow", "m.json", "-r", "./user.py", "--cycles", "reload", "--budget", "50", "--why")
+    done = memprof("grow", "m.json", "-r", "./user.py", "--cycles", "reload", "--budget", "32", "--why")
 
     assert done.returncode == 1, done.stderr + done.stdout
     assert "m.json in ./user.py 1: grows. 1.0 MiB per reload" in done.stdout.replace(str(tmp_path), ".")
@@ -436,11 +439,9 @@ def test_grow_why_program_ended_too_early(nothing_left):
             1,
             "It grows with new inputs only. This is a cache or a leak keyed by content. With the same input: ",
         ),
-        (FLOATS, "self.done", (), 1, "It grows with each iteration, with the same input and with fresh inputs."),
-        (FLOATS, "0", (), 0, "with the same input and with fresh inputs."),
         (FLOATS, "self.array.tobytes()", ("--same",), 0, "m.json in RUNTIME 1: "),
         (FLOATS, "self.array.tobytes()", ("--fresh",), 1, "m.json in RUNTIME 1, fresh inputs: grows. 8."),
-        ('[("x", (1,), "str")]', "self.array[0]", (), 1, "It grows with new inputs only."),
+        ('[("x", (1,), "str")]', "self.array[0]", ("--fresh",), 1, "m.json in RUNTIME 1, fresh inputs: grows. 8."),
         (
             '[("x", (1, 3), "int64")]',
             "self.done",
@@ -451,7 +452,7 @@ def test_grow_why_program_ended_too_early(nothing_left):
         (
             '[("x", (2, 3), "int64")]',
             "self.done",
-            (),
+            ("--fresh",),
             1,
             "The inputs of this model have only 64 different contents, so that fresh ones repeat.",
         ),
@@ -461,7 +462,7 @@ def test_grow_tells_what_inputs_do(memprof, tmp_path, signature, key, words, cod
     (tmp_path / "user.py").write_text(KEEPER.replace("SIGNATURE", signature).replace("KEY", key))
     (tmp_path / "m.json").write_text("{}")
 
-    done = memprof("grow", "m.json", "-r", "./user.py", "--budget", "1000", *words)
+    done = memprof("grow", "m.json", "-r", "./user.py", "--budget", "400", *words)
 
     assert done.returncode == code, done.stderr + done.stdout
     assert sentence.replace("RUNTIME", "./user.py") in done.stdout.replace(str(tmp_path), ".")
@@ -498,26 +499,26 @@ GREW = "It grows with new inputs only. This is a cache or a leak keyed by conten
 def test_grow_feeds_stack_of_arrays(memprof, keeper):
     numpy.savez(keeper / "in.npz", x=numpy.arange(400 * 30, dtype="float32").reshape(400, 1, 30))
 
-    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "in.npz", "--budget", "1000")
+    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "in.npz", "--fresh", "--budget", "1000")
 
     assert done.returncode == 1, done.stderr + done.stdout
-    assert GREW in done.stdout
+    assert "m.json in ./user.py 1, fresh inputs: grows. " in done.stdout.replace(str(keeper), ".")
     assert "The stream of inputs ended after 400 iterations, so that there can be no longer round." in done.stdout
 
 
 def test_grow_feeds_folder(memprof, keeper):
     (keeper / "folder").mkdir()
-    for number in range(200):
+    for number in range(60):
         numpy.savez(keeper / "folder" / f"{number:03}.npz", x=numpy.full((1, 30), number % 20, "float32"))
 
-    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "folder", "--budget", "1000")
+    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "folder", "--fresh", "--budget", "1000")
 
     assert done.returncode in (0, 3), done.stderr + done.stdout  # reading files moves memory at first
-    assert "180 of the 200 inputs of the stream repeat an earlier one." in done.stdout
+    assert "40 of the 60 inputs of the stream repeat an earlier one." in done.stdout
 
 
 def test_grow_feeds_program_output(memprof, keeper, nothing_left):
-    done = memprof("grow", "m.json", "-r", "./user.py", "--feed", "./feeder 0 1000000", "--budget", "1000")
+    done = memprof("grow", "m.json", "-r", "./user.py", "--feed", "./feeder 0 1000000", "--budget", "400")
 
     assert done.returncode == 1, done.stderr + done.stdout
     assert GREW in done.stdout and "stream of inputs ended" not in done.stdout
@@ -535,7 +536,6 @@ def test_grow_feeds_named_files(memprof, keeper):
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["--feed", "./feeder 0 20"], 3, "The stream of inputs ended after 20 iterations, so that there can be no longer round."),
         (["--feed", "./feeder 0 0"], 4, "the stream of inputs is empty"),
         (["--feed", "./feeder none"], 4, "the feeding program ended with exit code 1"),
         (["--feed", "./none"], 5, "--feed: ./none: no such program"),
@@ -602,7 +602,7 @@ def test_grow_tells_shapes_from_iterations(memprof, tmp_path):
     )
     (tmp_path / "m.json").write_text("{}")
 
-    done = memprof("grow", "m.json", "-r", "./user.py", "--shapes", "x=N; N in 1,2,3", "--budget", "1000")
+    done = memprof("grow", "m.json", "-r", "./user.py", "--shapes", "x=N; N in 1,2,3", "--budget", "400")
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "It grows with new shapes only. With the same input: " in done.stdout

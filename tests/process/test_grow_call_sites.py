@@ -7,39 +7,30 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
-from msgspec.structs import replace
-from support import sample_runs, suites
+from support import suites
+from support.growth_runs import grows
 from support.leaks import LEAK
 from support.native_programs import program
-from support.plan_models import wide
 from support.recorder_runs import Silent, runtime_file
 from support.suites import one
 
 from memprof.growth.grow import call_sites
-from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
-from memprof.verdicts.growth import Verdict
+from memprof.growth.grow.grow import GrowRequest
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> GrowthAnswer:
-    """An answer of `memprof grow`: processes that grew by so much with each of so many units."""
-    run = replace(sample_runs.run(), work=(sample_runs.worked(range(units + 1), [each * done for done in range(units + 1)]),))
-    return GrowthAnswer("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
-
-
-def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:
+def test_leak_in_native_wrapper_located(tmp_path: Path) -> None:
+    """The library allocates too, and frees it all."""
     pytest.importorskip("memray")
+    (tmp_path / "m.json").write_text("{}")
     runtime_file(
         tmp_path,
-        top="import numpy, onnxruntime\nkept = []",
-        load="self.session = onnxruntime.InferenceSession(model)",
-        prepare="self.feed = {given.name: numpy.zeros([1 if not isinstance(n, int) else n for n in given.shape], numpy.float32)"
-        " for given in self.session.get_inputs()}",
-        execute="self.session.run(None, self.feed)\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
+        top="import zlib\nkept = []",
+        execute="zlib.compress(bytes(200_000))\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
     )
 
-    answer = call_sites.explained(GrowRequest(one(wide(tmp_path / "wide.onnx"), str(tmp_path / "mine.py"))), grows(400, MIB), Silent())
+    answer = call_sites.explained(GrowRequest(one(tmp_path / "m.json", str(tmp_path / "mine.py"))), grows(400, MIB), Silent())
 
     assert answer.who is not None
     (place, *_) = answer.who.places

@@ -29,15 +29,18 @@ def measured(
     return path
 
 
+def added(memprof, project: Path, number: int, more: float = 0.0) -> str:
+    """A commit with its figures in the history; its hash."""
+    name = commit(project, number)
+    measured(project, more)
+    assert memprof("history", "add", "runs.jsonl").returncode == 0
+    return name
+
+
 def grown(memprof, project: Path, *levels: tuple[float, int]) -> list[str]:
     """A history of as many commits at each level; their hashes."""
-    hashes = []
-    for level, count in levels:
-        for _ in range(count):
-            hashes.append(commit(project, len(hashes)))
-            measured(project, level)
-            assert memprof("history", "add", "runs.jsonl").returncode == 0
-    return hashes
+    every = [level for level, count in levels for _ in range(count)]
+    return [added(memprof, project, number, level) for number, level in enumerate(every)]
 
 
 def test_history_finds_commit_of_step(memprof, project):
@@ -74,19 +77,13 @@ def test_check_reports_step_once(memprof, project):
     grown(memprof, project, (0, 5))
     calm = memprof("history", "check")
     assert (calm.returncode, calm.stdout.split(" ", 1)[1]) == (0, "shows no step.\n")
-    commit(project, 5)
-    measured(project, 8)
-    memprof("history", "add", "runs.jsonl")
+    added(memprof, project, 5, 8)
     worse = memprof("history", "check")
     assert (worse.returncode, "+8.0 MiB" in worse.stdout) == (1, True), worse.stdout
     assert json.loads(memprof("history", "check", "--json").stdout)["news"][0]["rows"][0]["size"] == pytest.approx(8 * MIB, abs=0.1 * MIB)
-    commit(project, 6)
-    measured(project, 8)
-    memprof("history", "add", "runs.jsonl")
+    added(memprof, project, 6, 8)
     assert memprof("history", "check").returncode == 0, "it was told when it was new"
-    commit(project, 7)
-    measured(project, 0)
-    memprof("history", "add", "runs.jsonl")
+    added(memprof, project, 7)
     better = memprof("history", "check")
     assert (better.returncode, "it undoes the step before" in better.stdout) == (0, True)
     assert "it went away again at" in memprof("history", "show").stdout
@@ -256,9 +253,7 @@ def test_add_from_dirty_tree(memprof, project):
 def test_history_commits_lost_by_rebase(memprof, project):
     grown(memprof, project, (0, 3))
     git(project, "reset", "-q", "--hard", "HEAD~1")
-    commit(project, 7)
-    measured(project)
-    memprof("history", "add", "runs.jsonl")
+    added(memprof, project, 7)
     beside = memprof("history", "show")
     assert "1 of the commits is not in HEAD's history and left out" in beside.stdout
     git(project, "reflog", "expire", "--expire=now", "--all")

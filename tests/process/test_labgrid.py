@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import lab, recorder_runs
+from support.recorder_runs import refused
 
 from memprof.base.errors import InputError
 from memprof.places import labgrid, parse, ssh
@@ -33,12 +34,6 @@ def words(server, shelf, tmp_path, monkeypatch) -> list[str]:
     for name, value in shelf.variables.items():
         monkeypatch.setenv(name, value)
     return ["--on", NAME, "--remote-dir", str(tmp_path / "there")]
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
-    """The sentence with which a command was refused."""
-    assert done.returncode == code, done.stderr
-    return recorder_runs.sentence(done)
 
 
 def test_place_acquired_and_released(memprof, words, shelf, tmp_path):

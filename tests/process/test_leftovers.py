@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from support.recorder_runs import PYTHON, QUICK, processes, runtime_file, script, started, wait_for
 
@@ -50,40 +49,6 @@ def test_killed_memprof_folder_and_processes_removed(working):
 
     assert not folder.exists() and not processes("sleep", "613")
     assert not list(cache_folder("running").glob(f"*{folder.name.rpartition('-')[2]}*"))
-
-
-def test_slowly_ending_process_counted_once(working, monkeypatch):
-    process, _ = working
-    process.kill()
-    process.wait()
-    kill, asked = psutil.Process.kill, []
-
-    def slow(self):
-        asked.append(self.pid)
-        if len(asked) > 1:
-            kill(self)
-
-    monkeypatch.setattr(psutil.Process, "kill", slow)
-
-    assert leftovers.end_leftovers() == 1 and len(asked) > 1
-
-
-def test_process_in_long_exec_awaited(working, monkeypatch):
-    process, _ = working
-    process.kill()
-    process.wait()
-    (sleeping,) = wait_for(lambda: processes("sleep", "613"))
-    environment, looks = leftovers._environment, []
-
-    def late(process):
-        looks.extend([process.pid] if process.pid == sleeping.pid else [])
-        return {} if process.pid == sleeping.pid and len(looks) <= 30 else environment(process)
-
-    monkeypatch.setattr(leftovers, "_environment", late)
-    monkeypatch.setattr(leftovers, "_STARTING_S", 0.0)
-    monkeypatch.setattr(leftovers, "_is_starting", lambda process: process.pid == sleeping.pid)  # whatever else runs meanwhile
-
-    assert leftovers.end_leftovers() == 1 and len(looks) > 30
 
 
 def test_working_memprof_left_alone(working):
@@ -177,7 +142,9 @@ def test_killed_pytest_folder_removed(tmp_path, monkeypatch, nothing_left):
     (tmp_path / "test_slow.py").write_text(
         'import time, pytest\n@pytest.mark.memprof("1 GiB")\ndef test_slow():\n    open("reached", "w").close()\n    time.sleep(600)\n'
     )
-    process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "memprof.doors.pytest_plugin"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_for((tmp_path / "reached").exists)
     process.kill()
     process.wait()

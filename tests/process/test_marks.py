@@ -12,7 +12,7 @@ from shlex import quote
 import pytest
 from conftest import need_tool
 from support.native_programs import HEADER, TRANSIENT, built, peak_mib, phases, program, ran, ran_until_seen
-from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE
+from support.recorder_runs import BOTH_RECORDERS, MIB, NEAR_MIB
 from support.tables import cells
 
 from memprof.base.runners import runners_path
@@ -22,10 +22,7 @@ from memprof.reports.tables import table
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
 
-pytestmark = pytest.mark.usefixtures("recorder")
 
-
-@WITHOUT_PROBE
 @pytest.mark.parametrize("standard", ["c99", "gnu99", "c11", "c++11", "c++17"])
 def test_header_clean_in_each_standard(tmp_path, standard):
     compiler = need_tool("g++" if "+" in standard else "gcc")
@@ -45,7 +42,6 @@ def test_header_clean_in_each_standard(tmp_path, standard):
     assert done.returncode == 0, done.stderr
 
 
-@WITHOUT_PROBE
 def test_header_state_shared_between_files(tmp_path):
     gcc, gpp = need_tool("gcc"), need_tool("g++")
     (tmp_path / "ends.c").write_text('#include "memprof.h"\nvoid ends(void) { memprof_end(); }\n')
@@ -62,7 +58,6 @@ def test_header_state_shared_between_files(tmp_path):
     assert run.warnings == ()
 
 
-@WITHOUT_PROBE
 def test_marks_cheap_without_memprof():
     # With a look at /proc each, these calls would take ten seconds.
     calls = program('for (int i = 0; i < 200000; ++i) { memprof_begin("A"); memprof_iteration(); memprof_value("x", 1); memprof_end(); }')
@@ -73,8 +68,7 @@ def test_marks_cheap_without_memprof():
     assert os.times().children_user + os.times().children_system - before < 2
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-@pytest.mark.parametrize("phase", ["MODEL_LOAD", "PREPARE", "EXECUTE"])
+@pytest.mark.parametrize(("phase", "threads"), [("MODEL_LOAD", 1), ("PREPARE", 8), ("EXECUTE", 1)])
 def test_transient_peak_in_each_phase(phase, threads):
     run = ran(built(TRANSIENT), phase, 32 * MIB, threads, 0, 1000)
 
@@ -84,19 +78,13 @@ def test_transient_peak_in_each_phase(phase, threads):
     assert max(peaks.values()) <= NEAR_MIB, "a phase has a peak that belongs to its neighbour"
 
 
-def test_startup_baseline_small():
-    run = ran(program('memprof_begin("A"); memprof_end();'))
-
-    startup = run.mark("STARTUP")
-    assert startup.rss_peak_exact
-    assert 0 < startup.rss_end_bytes < 8 * MIB
-    assert startup.begin_ns < startup.end_ns <= run.mark("A").begin_ns
-
-
 def test_phase_figures_match_process():
     run = ran(program('memprof_begin("A"); hold(20 * MIB); free(malloc(100)); memprof_end();'))
 
-    mark = run.mark("A")
+    startup, mark = run.mark("STARTUP"), run.mark("A")
+    assert startup.rss_peak_exact
+    assert 0 < startup.rss_end_bytes < 8 * MIB
+    assert startup.begin_ns < startup.end_ns <= mark.begin_ns
     assert mark.anon_end_bytes >= 20 * MIB > mark.file_end_bytes > 0
     assert mark.minor_faults >= 20 * MIB // 4096 or mark.minor_faults > 0  # huge pages take fewer
     assert mark.vms_end_bytes >= mark.rss_end_bytes >= mark.pss_end_bytes >= mark.uss_end_bytes >= 20 * MIB
@@ -119,49 +107,29 @@ def test_iterations_kept_one_by_one():
 
 def test_values_keep_phase_and_digits():
     run = ran(
-        program(
-            'setenv("LC_ALL", "de_DE.UTF-8", 1); memprof_begin("A"); memprof_value("arena_bytes", 12345678901.0); memprof_end();'
-            'memprof_value("loss", 0.125); memprof_value("broken", 0.0 / (count - 1));'
-        )
+        program("""
+            setenv("LC_ALL", "de_DE.UTF-8", 1);
+            memprof_begin("A"); memprof_value("arena_bytes", 12345678901.0); memprof_value("most", 1e308 * 10 * count);
+            memprof_value("least", -1e308 * 10 * count); memprof_value("large", 1e100); memprof_value("kept", 9e99);
+            memprof_value("whole", 1e20); memprof_end();
+            memprof_value("loss", 0.125); memprof_value("broken", 0.0 / (count - 1));
+        """)
     )
 
-    figures = [("arena_bytes", 12345678901, "A", None), ("loss", 0.125, None, None), ("broken", None, None, "not a number")]
-    assert [(value.name, value.value, value.phase, value.note) for value in run.values] == figures
-    row_of = cells(table.render([run]), "Reported by the program itself, last")
-    assert row_of["program"] == {"variant": "program", "arena (MiB)": "11774", "loss": "0.125", "broken": "not a number"}
-
-
-def test_value_not_finite_has_note():
-    run = ran(
-        program(
-            'memprof_begin("A"); memprof_value("most", 1e308 * 10 * count); memprof_value("least", -1e308 * 10 * count);'
-            'memprof_value("large", 1e100); memprof_value("small", -1e200); memprof_value("kept", 9e99); memprof_value("whole", 1e20); memprof_end();'
-        )
-    )
-
-    assert [(value.name, value.value, value.note) for value in run.values] == [
-        ("most", None, "infinite"),
-        ("least", None, "minus infinite"),
-        ("large", None, "1e100 or more"),
-        ("small", None, "minus 1e100 or more"),
-        ("kept", 9e99, None),
-        ("whole", 1e20, None),
+    assert [(value.name, value.value, value.phase, value.note) for value in run.values] == [
+        ("arena_bytes", 12345678901, "A", None),
+        ("most", None, "A", "infinite"),
+        ("least", None, "A", "minus infinite"),
+        ("large", None, "A", "1e100 or more"),
+        ("kept", 9e99, "A", None),
+        ("whole", 1e20, "A", None),
+        ("loss", 0.125, None, None),
+        ("broken", None, None, "not a number"),
     ]
     assert not run.warnings
-    row = next(line for line in table.render([run]).splitlines() if "infinite" in line)
-    assert row.index(" infinite") < row.index("minus infinite")
-
-
-def test_values_thinned_to_extremes():
-    run = ran(
-        program(
-            'memprof_begin("A"); for (int i = 0; i < 9000; ++i) memprof_value("x", i == 5000 ? -7 : i == 6000 ? 99999 : i % 10); memprof_end();'
-        )
-    )
-
-    values = [value.value for value in run.values]
-    assert len(values) <= 4000
-    assert (min(values), max(values)) == (-7, 99999)
+    row = cells(table.render([run]), "Reported by the program itself, last")["program"]
+    assert (row["arena (MiB)"], row["most"], row["least"]) == ("11774", "infinite", "minus infinite")
+    assert (row["loss"], row["broken"]) == ("0.125", "not a number")
 
 
 def test_phase_repeats_are_iterations():
@@ -176,64 +144,22 @@ def test_phase_repeats_are_iterations():
     assert peak_mib(run, "BETWEEN") <= NEAR_MIB
 
 
-def test_phase_begun_twice():
-    run = ran(program('memprof_begin("A"); drop(hold(16 * MIB), 16 * MIB); memprof_begin("A"); memprof_end();'))
+def test_marks_in_wrong_order():
+    body = """memprof_end();
+        memprof_begin("A"); drop(hold(16 * MIB), 16 * MIB); memprof_begin("A"); memprof_end(); memprof_end();
+        memprof_begin("a\\"b\\\\c\\nd"); memprof_end(); memprof_begin(""); memprof_end(); memprof_begin(NULL); memprof_end();"""
+    run = ran(program(body))
 
     assert run.outcome.ok
-    assert run.warnings == ("A had not ended when the next phase began: it ends there",)
+    assert phases(run) == ["STARTUP", "A", "a_b_c_d", "_"]
+    stray = "a phase was ended where none had begun"
+    assert run.warnings == (stray, "A had not ended when the next phase began: it ends there", f"{stray} (after A)")
     assert abs(peak_mib(run, "A") - 16) <= NEAR_MIB
     assert len(run.mark("A").times_ns) == 2
 
 
-def test_phase_ended_without_begin():
-    run = ran(program('memprof_end(); memprof_begin("A"); memprof_end(); memprof_end();'))
-
-    assert phases(run) == ["STARTUP", "A"]
-    assert run.warnings == ("a phase was ended where none had begun", "a phase was ended where none had begun (after A)")
-
-
-def test_phase_never_ended(tmp_path):
-    run = ran_until_seen(32, tmp_path / "seen", program('memprof_begin("A"); hold(32 * MIB); usleep(100000); until(words[1]);'))
-
-    mark = run.mark("A")
-    assert run.outcome.ok
-    assert run.warnings == ("A was never ended: it is taken to last until the program's end",)
-    assert (mark.rss_peak_exact, mark.rss_end_bytes) == (False, None)
-    assert mark.rss_peak_bytes >= 32 * MIB
-    assert mark.time_ns >= 100_000_000
-
-
-def test_crash_named_by_phase():
-    run = ran(program('memprof_begin("A"); memprof_end(); memprof_begin("B"); raise(SIGSEGV);'))
-
-    assert (run.outcome.word, run.outcome.phase, phases(run)) == ("SIGSEGV", "B", ["STARTUP", "A"])
-
-
-def test_marks_of_second_process_left_out(tmp_path):
-    body = """memprof_begin("A");
-        if (fork() == 0) { memprof_begin("CHILDS"); drop(hold(64 * MIB), 64 * MIB); memprof_end(); hold(96 * MIB); until(words[1]); _exit(0); }
-        wait(NULL); memprof_end();"""
-    run = ran_until_seen(80, tmp_path / "seen", program(body))  # so long that its marks are read while it has a name
-
-    assert phases(run) == ["STARTUP", "A"]
-    assert any(
-        "marks came from more than one process; only those of the first count, not those of program" in said for said in run.warnings
-    )
-
-
-def test_marks_of_programs_in_sequence(tmp_path):
-    first, second = (
-        program(f'memprof_begin("{name}"); drop(hold({mib} * MIB), {mib} * MIB); memprof_end();') for name, mib in (("A", 8), ("B", 24))
-    )
-
-    run = ran("sh", "-c", f"{quote(first)}; {quote(second)}; true")
-
-    assert phases(run) == ["STARTUP", "A", "B"]
-    assert abs(peak_mib(run, "B") - 24) <= NEAR_MIB
-    assert run.mark("B").rss_peak_exact
-
-
-def test_marks_read_after_program_end(recorder):
+@BOTH_RECORDERS
+def test_marks_read_after_program_end():
     first, second = (program(f'memprof_begin("{name}"); drop(hold(8 * MIB), 8 * MIB); memprof_end();') for name in "AB")
 
     run = ran("sh", "-c", f"kill -STOP $PPID; {quote(first)}; {quote(second)}; kill -CONT $PPID")
@@ -243,6 +169,7 @@ def test_marks_read_after_program_end(recorder):
     assert run.mark("B").rss_peak_exact
 
 
+@BOTH_RECORDERS
 def test_marks_after_descriptors_closed(tmp_path):
     # That it has closed them is told from its end by a process that still lives.
     target = tmp_path / "mine.txt"
@@ -257,15 +184,6 @@ def test_marks_after_descriptors_closed(tmp_path):
     assert phases(run) == ["STARTUP", "A", "between phases"]  # B is none: what it held is outside of all
     assert run.outcome.ok
     assert "the program closed the descriptor of its marks: its later work is in no phase" in run.warnings
-
-
-def test_phase_names_unsafe_in_json():
-    run = ran(
-        program('memprof_begin("a\\"b\\\\c\\nd"); memprof_end(); memprof_begin(""); memprof_end(); memprof_begin(NULL); memprof_end();')
-    )
-
-    assert phases(run) == ["STARTUP", "a_b_c_d", "_"]
-    assert run.warnings == ()
 
 
 def test_phases_of_many_threads():
@@ -361,6 +279,7 @@ def test_memory_between_phases_has_row():
     assert "between phases" in table.render([run])
 
 
+@BOTH_RECORDERS
 def test_memory_after_last_phase_has_row():
     run = ran(program('memprof_begin("A"); hold(8 * MIB); memprof_end(); drop(hold(120 * MIB), 120 * MIB); usleep(1000);'))
 
@@ -370,12 +289,7 @@ def test_memory_after_last_phase_has_row():
     assert run.warnings[0].startswith("after A, for ")
 
 
-def test_quiet_gap_without_row():
-    run = ran(program('memprof_begin("A"); hold(64 * MIB); memprof_end(); drop(hold(100), 100); memprof_begin("B"); memprof_end();'))
-    assert phases(run) == ["STARTUP", "A", "B"]
-    assert run.warnings == ()
-
-
+@BOTH_RECORDERS
 def test_startup_begins_anew_after_exec(tmp_path):
     inner = program('memprof_begin("A"); memprof_end();')
     run = ran(program(f'hold(64 * MIB); usleep(50000); execl("{inner}", "it", (char *)NULL); return 9;'))
@@ -385,29 +299,6 @@ def test_startup_begins_anew_after_exec(tmp_path):
     assert startup.rss_peak_bytes < 8 * MIB
 
 
-def test_phases_with_reserved_names():
-    """One program for all names, each with more iterations than fit into a line."""
-    names = ["PEAK", "Run", "STARTUP", "baseline", "between phases"]
-    body = 'memprof_begin("{}"); for (i = 0; i < 200; ++i) memprof_iteration(); memprof_end();'
-    run = ran(
-        program('int i; memprof_begin("A"); memprof_end();' + "".join(map(body.format, names)) + 'memprof_begin("B"); memprof_end();')
-    )
-
-    assert run.outcome.ok
-    assert phases(run) == ["STARTUP", "A", "B"]
-    assert run.mark("STARTUP").times_ns == run.mark("A").times_ns == run.mark("B").times_ns == ()
-    left_out = "is a name of memprof's own figures: the phase that the program calls so is left out"
-    assert run.warnings == tuple(f"{name.replace(' ', '_')} {left_out}" for name in names)
-
-
-def test_first_phase_named_startup():
-    run = ran(program('memprof_begin("startup"); memprof_end(); memprof_begin("Execute"); memprof_end();'))
-
-    assert phases(run) == ["STARTUP", "Execute"]
-    assert run.warnings == ("startup is a name of memprof's own figures: the phase that the program calls so is left out",)
-
-
-@WITHOUT_PROBE
 def test_script_without_memprof(tmp_path):
     path = script(tmp_path, TEXT + "import memprof_marks\nassert memprof_marks._own._laps == []\nprint('ran')")
 
@@ -423,7 +314,6 @@ def test_script_exception_ends_phase(tmp_path):
     assert run.outcome.sentence == "ended with exit code 1 after A (ValueError: not today)"
 
 
-@WITHOUT_PROBE
 def test_marks_command_prints_paths(memprof):
     include = memprof("marks", "--include").stdout.strip()
     python = memprof("marks", "--python").stdout.strip()

@@ -97,14 +97,13 @@ def test_marks_memory_independent_of_figures(watch, tmp_path, what):
     assert len(written[1]) > len(written[0]) > 1000
 
 
-@pytest.mark.usefixtures("recorder")
 def test_variable_count_independent_of_knobs(memprof, tmp_path, monkeypatch):
     """glibc copies the array of variables into the heap when a library sets one: OpenBLAS does."""
     model, runtime = tmp_path / "net.bin", runtime_file(tmp_path, load=_COUNTS)
     model.write_bytes(b"x")
     monkeypatch.setenv("MEMPROF_PAD_7", "of a memprof that measures this one")
     counts = {}
-    for more in range(3):
+    for more in (0, 2):
         words = [word for number in range(more) for word in ("--env", f"MORE{number}=1")]
         output = tmp_path / f"{more}.jsonl"
         done = memprof("run", model, "-r", runtime, "--repeats", "1", "--runs", "1", *words, "-o", output)

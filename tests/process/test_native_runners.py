@@ -35,6 +35,7 @@ def nets() -> Path:
 def _make_nets(folder: Path) -> None:
     for form in PAIRS.values():
         zoo.make("mobilenet_v2", folder / f"net.{form}", format=form)
+        zoo.make("mnist", folder / f"small.{form}", format=form)
 
 
 def installed(name: str) -> None:
@@ -120,8 +121,8 @@ def test_native_inputs_and_shapes_by_name(nets: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr("memprof.models.inputs.names", lambda path: ())  # or memprof would refuse the name itself
     numpy = pytest.importorskip("numpy")
     form = PAIRS[name]
-    shape = (1, 3, 224, 224) if form == "onnx" else (1, 224, 224, 3)
-    model, own = nets / f"net.{form}", Variant(name + "-native", "native")
+    shape = (1, 1, 28, 28) if form == "onnx" else (1, 28, 28, 1)
+    model, own = nets / f"small.{form}", Variant(name + "-native", "native")
     wrong = tmp_path / "wrong.npz"
     numpy.savez(wrong, nowhere=numpy.zeros(3, "float32"))
     (run,) = _with(model, own, inputs=wrong)
@@ -164,7 +165,7 @@ def test_native_broken_model_runtime_error(tmp_path: Path, name: str) -> None:
 
 def test_run_command_with_native_runtime(nets: Path, memprof, tmp_path: Path) -> None:
     installed("onert-native")
-    done = memprof("run", nets / "net.tflite", "-r", "onert-native", "--repeats", "1", "--runs", "2", "-o", "runs.jsonl")
+    done = memprof("run", nets / "small.tflite", "-r", "onert-native", "--repeats", "1", "--runs", "2", "--warmup", "0", "-o", "runs.jsonl")
     assert done.returncode == 0, done.stderr
     assert "onert-native" in done.stdout
     (line,) = runs_in(tmp_path / "runs.jsonl")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support import wheels
 from support.recorder_runs import Silent
+from support.session_cache import once
 
 from memprof.base.errors import InputError, UsageError
 from memprof.campaign import campaign
@@ -45,23 +46,47 @@ esac
 """
 
 
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """pip's only wheels: a package that holds 20 MiB, from 1.1 on 30 and a page more with each call, and its command; what it needs; a runtime."""
-    folder = tmp_path / "wheels"
-    folder.mkdir()
+def some_wheels(folder: Path) -> None:
+    """A package that holds 20 MiB, from 1.1 on 30 and a page more with each call, and its command; what it needs; a runtime."""
     for version, mib, needed in (("1.0", 20, "1.0"), ("1.1", 30, "2.0"), ("1.1.1", 30, "2.0")):
         wheels.wheel(folder, "Ballast-Box", version, {"ballast.py": _BALLAST.format(mib=mib)}, (f"needed=={needed}",))
         wheels.wheel(folder, "needed", needed, {"needed.py": ""})
     wheels.wheel(folder, "beside", "1", {"beside.py": ""})
     wheels.onnxruntime(folder, "1.30.0")
-    wheels.onnxruntime(folder, "1.31.0")
     for version in ("2.1.0", "2.2.0"):
         wheels.numpy(folder, version)
+
+
+def three_environments(folder: Path) -> None:
+    """The cache of a memprof that has installed the first two releases, and the first with another package beside it."""
+    some_wheels(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        wheels.only(patch, folder, folder / "cache")
+        patch.setattr(installation, "leave_page_cache", lambda folder: None)  # it waits for the disk
+        for of, number in ((releases("python x"), 0), (releases("python x"), 1), (releases("python x", beside=("beside==1",)), 0)):
+            with of.open(number, lambda words: None):
+                pass
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """pip's only wheels, and an empty cache."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    some_wheels(folder)
     wheels.only(monkeypatch, folder, tmp_path / "cache")
-    monkeypatch.setattr(installation, "leave_page_cache", lambda folder: None)  # it waits for the disk
+    monkeypatch.setattr(installation, "leave_page_cache", lambda folder: None)
     monkeypatch.setattr(environments, "_held", {})
     return folder
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's only wheels, and the cache where some of them are installed."""
+    folder = once("environments of a package", three_environments)
+    wheels.only(monkeypatch, folder, folder / "cache")
+    monkeypatch.setattr(environments, "_held", {})
+    monkeypatch.setattr(installation, "_filled", lambda *words: pytest.fail("an environment is made"))
 
 
 def releases(words: str, name: str = "ballast-box", first: str = "1.0", last: str = "1.1.1", beside: tuple[str, ...] = ()) -> Versions:
@@ -73,14 +98,14 @@ def releases(words: str, name: str = "ballast-box", first: str = "1.0", last: st
 @pytest.mark.long
 def test_bisect_of_program(index, memprof, tmp_path: Path) -> None:
     (tmp_path / "hold.py").write_text("import ballast, time; time.sleep(0.02)")
-    words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1.1", "--with", "beside==1"]
+    words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1.0", "--with", "beside==1"]
 
     done = memprof("bisect", *words, "--json", "-o", "b.jsonl", "--", "python", "hold.py")
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     (step,) = told["steps"]
-    assert (told["versions"], step["before"], step["at"]) == (["1.0", "1.1", "1.1.1"], "1.0", "1.1")
+    assert (told["versions"], step["before"], step["at"]) == (["1.0", "1.1"], "1.0", "1.1")
     assert step["also"] == ["needed 1.0 → 2.0"]
     # 10 MiB more of a bytearray, by two looks at the program.
     grown = re.fullmatch(
@@ -90,22 +115,21 @@ def test_bisect_of_program(index, memprof, tmp_path: Path) -> None:
     assert grown is not None and 8 <= float(grown[1]) <= 11, told["sentences"]
     made = environments.of("ballast-box")
     assert [(each.version, each.requirements, each.packages["beside"]) for each in made] == [
-        (version, ("beside==1",), "1") for version in ("1.1.1", "1.1", "1.0")
+        (version, ("beside==1",), "1") for version in ("1.1", "1.0")
     ]
 
     again = memprof("bisect", *words, "--no-explain", "--threshold", "100MiB", "--", "python", "hold.py")
 
     assert "is installed in" not in again.stderr and "There is nothing to search" in again.stdout, again.stderr
     removed = memprof("runtimes", "remove", "ballast-box@1.0")
-    assert removed.stdout.startswith("ballast-box 1.0 ") and [each.version for each in environments.of("ballast-box")] == ["1.1.1", "1.1"]
+    assert removed.stdout.startswith("ballast-box 1.0 ") and [each.version for each in environments.of("ballast-box")] == ["1.1"]
 
 
 @pytest.mark.long
-def test_bisect_of_growing_program(index, memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bisect_of_growing_program(installed, memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as few units and as few processes as tell growth: that the search asks for enough of them is shown where nothing is measured."""
-    monkeypatch.setattr(grow, "FIRST_UNITS", 300)
+    monkeypatch.setattr(grow, "FIRST_UNITS", 130)
     monkeypatch.setattr(search, "ENDS", 6)
-    (index / "Ballast_Box-1.1.1-py3-none-any.whl").unlink()  # of two releases none lies between
     # It waits, at first and after each unit: on a busy machine the recorder may come to its looks late.
     code = """
 import ballast, sys, time
@@ -116,7 +140,7 @@ for number in range(int(sys.argv[1])):
     time.sleep(0.001)
 """
     (tmp_path / "serve.py").write_text(code)
-    words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1", "--metric", "growth_bytes", "--phase-regex", "request=^served"]
+    words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1.0", "--metric", "growth_bytes", "--phase-regex", "request=^served"]
 
     done = memprof("bisect", *words, "--", "python", "serve.py", "{runs}")
 
@@ -124,8 +148,7 @@ for number in range(int(sys.argv[1])):
     assert "ballast-box 1.0 -> 1.1: Growth per request 0 B -> 4." in done.stdout, done.stdout
 
 
-@pytest.mark.long
-def test_program_runs_inside_environment(index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_runs_inside_environment(installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = tmp_path / "look.py"
     look.write_text("import json, os, sys; json.dump([sys.prefix, *map(os.environ.get, sys.argv[2:])], open(sys.argv[1], 'w'))")
     out = tmp_path / "out.json"
@@ -135,29 +158,22 @@ def test_program_runs_inside_environment(index, tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv("PYTHONHOME", "/nowhere")
         (run, *_) = campaign.measure(plan(suite).orders[:1], Silent(), lambda line: None)
 
-    (made,) = environments.of("ballast-box")
+    made = next(each for each in environments.of("ballast-box") if each.version == "1.1")  # the very release, though 1.1 names a line too
     prefix, virtual, path, home = json.loads(out.read_text())
     assert run.outcome.ok and (prefix, virtual, home) == (str(made.folder), str(made.folder), None)
     assert path.split(os.pathsep)[0] == str(made.folder / "bin")
     assert run.job.argv[0] == "python3" and not run.job.env, "where the environment lies is no setting"
-    assert made.version == "1.1", "the very release, though 1.1 names a line too"
 
 
-@pytest.mark.long
-def test_environment_found_by_all_words(index) -> None:
-    alone, accompanied = releases("python x"), releases("python x", beside=("beside==1",))
-
-    def made(of: Versions) -> str:
-        with of.open(0, lambda words: None) as suite:
+def test_environment_found_by_all_words(installed) -> None:
+    def found(beside: tuple[str, ...]) -> str:
+        with releases("python x", beside=beside).open(0, lambda words: None) as suite:
             (variant,) = suite.variants
         assert variant.command is not None
-        path = variant.command.surroundings["PATH"]
-        return next(str(each.folder) for each in environments.every() if str(each.folder) in path)
+        return variant.command.surroundings["PATH"].split(os.pathsep)[0]
 
-    first = made(alone)
-    assert made(alone) == first
-    other = made(accompanied)
-    assert other != first and made(accompanied) == other and made(alone) == first
+    folders = {each.requirements: str(each.folder / "bin") for each in environments.of("ballast-box") if each.version == "1.0"}
+    assert {words: found(words) for words in ((), ("beside==1",))} == folders
 
 
 @pytest.mark.long

@@ -92,7 +92,7 @@ def looked(process: RunningProcess, seconds: float = 0.2, began: Callable[[], No
     return run
 
 
-def test_pid_reused_before_look_refused(recorder, numbered):
+def test_pid_reused_before_look_refused(numbered):
     process = attach.running(numbered.pid)
     assert looked(process).outcome.ok
     numbered.reuse()

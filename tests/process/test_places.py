@@ -21,6 +21,7 @@ from conftest import need_tool
 from msgspec.structs import replace
 from support import recorder_runs, sshd
 from support.compiler import compiled
+from support.recorder_runs import refused
 from support.ssh_files import place, sent_once  # noqa: F401  (the fixtures)
 
 from memprof.base.errors import InputError
@@ -38,12 +39,6 @@ from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, parse_cmd
 
 QUICK = {"load": [{"allocate": "weights", "bytes": 8 << 20}]}
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
-    """The sentence with which a command was refused."""
-    assert done.returncode == code, done.stderr
-    return recorder_runs.sentence(done)
 
 
 def commands() -> list[str]:

@@ -60,20 +60,9 @@ def test_group_of_killed_recorder_removed(memprof, board, scenario, tmp_path):
 def test_group_removed_after_broken_connection(memprof, board, server, tmp_path, recorder):
     grouped()
     need_tool("gcc")
-    words = [
-        "exec",
-        *board,
-        "--recorder",
-        recorder,
-        "--no-swap",
-        "-o",
-        "r.jsonl",
-        "--",
-        "sh",
-        "-c",
-        f"echo $(cat /proc/self/cgroup) > {tmp_path}/seen; sleep 600",
-    ]
-    with recorder_runs.started(tmp_path, *words) as process:
+    program = ("sh", "-c", f"echo $(cat /proc/self/cgroup) > {tmp_path}/seen; sleep 600")
+    words = ("exec", *board, "--recorder", recorder, "--no-swap", "-o", "r.jsonl", "--")
+    with recorder_runs.started(tmp_path, *words, *program) as process:
         recorder_runs.wait_for(lambda: (tmp_path / "seen").exists() and f"/{control_groups.PREFIX}-" in (tmp_path / "seen").read_text())
         server.cut()
         process.wait(120)

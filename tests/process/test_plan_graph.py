@@ -25,7 +25,7 @@ from memprof.plan.graphs.graph import Graph
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.graphs.weights import account
-from memprof.plan.orders.problem import peak, steps
+from memprof.plan.orders.problem import peak
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -60,13 +60,6 @@ def test_peaks_of_onnx_wheel_graphs(name: str, bytes: int) -> None:
     assert peak_of(graph) == bytes
     assert not graph.unsized
     assert graph.folded  # their weights are computed from constants
-
-
-def test_founding_example_peaks_by_step(tmp_path: Path) -> None:
-    zoo.make("founding_example", tmp_path / "f.onnx", format="onnx")
-    reduced = problem(read(tmp_path / "f.onnx")).problem
-    assert [step.peak_bytes for step in steps(reduced, (0, 1, 2, 3, 4))] == [200, 225, 225, 300, 300]
-    assert [step.peak_bytes for step in steps(reduced, (0, 1, 3, 2, 4))] == [200, 225, 225, 225, 225]
 
 
 def test_sizes_by_type(tmp_path: Path) -> None:
@@ -179,6 +172,14 @@ def test_shapes_computed_from_values(tmp_path: Path) -> None:
     graph = read(path)
     assert tensor(graph, "y").shape == (13,)
     assert [operator.kind for operator in graph.operators] == ["Shape", "Mod", "Concat", "Pad"]  # they are run all the same
+
+
+def test_values_that_cannot_be_computed(tmp_path: Path) -> None:
+    """Three numbers in a shape of two: onnx's reference refuses that, and the size is not known."""
+    constants = [numpy_helper.from_array(np.array(numbers, np.int64), name) for name, numbers in (("three", [1, 2, 3]), ("two", [2]))]
+    nodes = [node("Identity", ["three"], ["a"]), node("Reshape", ["a", "two"], ["target"]), node("Reshape", ["x", "target"], ["y"])]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [2])], [value("y", None)], constants))
+    assert [entry.split(" (")[0] for entry in graph.unsized] == ["y"]
 
 
 def test_if_costs_larger_branch(tmp_path: Path) -> None:
@@ -352,13 +353,13 @@ def test_weights_and_tensors_beyond_2_gib(tmp_path: Path) -> None:
 def test_large_weight_not_read_into_memory(tmp_path: Path) -> None:
     import tracemalloc
 
-    zoo.make("mlp", tmp_path / "m.onnx", format="onnx", size_bytes=64 << 20)
+    zoo.make("mlp", tmp_path / "m.onnx", format="onnx", size_bytes=16 << 20)
     read(tmp_path / "m.onnx")
     tracemalloc.start()
     graph = read(tmp_path / "m.onnx")
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sum(constant.bytes or 0 for constant in graph.weights) > 60 << 20
+    assert sum(constant.bytes or 0 for constant in graph.weights) > 15 << 20
     assert most < 4 << 20
 
 
@@ -378,22 +379,22 @@ def test_quantized_weight_held_as_stored(tmp_path: Path) -> None:
     assert accounted.held == accounted.stored
 
 
-def test_cycle_named(tmp_path: Path) -> None:
-    nodes = [node("Add", ["x", "c"], ["a"], "first"), node("Exp", ["a"], ["b"], "second"), node("Exp", ["b"], ["c"], "third")]
-    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("c", [4])])
-    with pytest.raises(InputError, match=r"cycle: .*first -> second -> third -> first|cycle: .*second"):
-        read(path)
-
-
-def test_missing_producer_named(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [node("Add", ["x", "ghost"], ["y"], "sum")], [value("x", [4])], [value("y", [4])])
-    with pytest.raises(InputError, match="sum reads ghost, which no operator makes"):
-        read(path)
-
-
-def test_output_without_producer(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [node("Exp", ["x"], ["y"])], [value("x", [4])], [value("z", [4])])
-    with pytest.raises(InputError, match="no operator makes its output z"):
+@pytest.mark.parametrize(
+    ("nodes", "output", "said"),
+    [
+        (
+            [node("Add", ["x", "c"], ["a"], "first"), node("Exp", ["a"], ["b"], "second"), node("Exp", ["b"], ["c"], "third")],
+            "c",
+            r"cycle: .*first -> second -> third -> first|cycle: .*second",
+        ),
+        ([node("Add", ["x", "ghost"], ["y"], "sum")], "y", "sum reads ghost, which no operator makes"),
+        ([node("Exp", ["x"], ["y"])], "z", "no operator makes its output z"),
+    ],
+    ids=["cycle", "tensor of nobody", "output of nobody"],
+)
+def test_unrunnable_graph_refused(tmp_path: Path, nodes: list[Any], output: str, said: str) -> None:
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value(output, [4])])
+    with pytest.raises(InputError, match=said):
         read(path)
 
 
@@ -458,7 +459,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return files
 
 
-@examples(250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_readers_refuse_mutated_files_cleanly(seeds: dict[str, bytes], tmp_path: Path, data: Any) -> None:
     name = data.draw(st.sampled_from(sorted(seeds)))

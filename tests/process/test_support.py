@@ -45,7 +45,8 @@ def test_once_retries_only_after_failure(tmp_path):
     assert len(tries) == 2
 
 
-def test_unit_test_starting_process_fails(tmp_path):
+def test_unit_test_starting_process_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     shutil.copy(Path(__file__).parents[1] / "unit/conftest.py", tmp_path)
     (tmp_path / "test_it.py").write_text(
         "import os, subprocess\n"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from support.native_programs import EXAMPLES
 from support.recorder_runs import PYTHON
 from support.tables import cells
-from support.trainer import HOLDS, LAYERS, TENSOR_KIB, tensors, trained  # noqa: F401  (the fixtures)  # noqa: F401  (the fixtures)
+from support.trainer import HOLDS, LAYERS, TENSOR_KIB, tensors, trained  # noqa: F401  (the fixture)
 
 from memprof.records import store
 from memprof.reports.tables import swap, table

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
@@ -16,8 +15,8 @@ from shlex import quote
 import psutil
 import pytest
 from conftest import need_tool
-from support.native_programs import folded, peak_mib, phases, program, ran, ran_in_time, ran_until_seen
-from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_for, with_patience
+from support.native_programs import folded, peak_mib, program, ran_in_time
+from support.recorder_runs import BOTH_RECORDERS, MIB, NEAR_MIB, sentence, wait_for, with_patience
 
 from memprof.places import recorder_start
 from memprof.places.machine import this_machine
@@ -28,7 +27,7 @@ from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 from memprof.reports.tables import table
 
-pytestmark = pytest.mark.usefixtures("nothing_left", "recorder")
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def forks(count: int, child: str, before: str = "", after: str = "") -> str:
@@ -51,6 +50,7 @@ def short_lived(run):
     return sum(int(said.split()[-1]) for said in run.warnings if "between two polls" in said)
 
 
+@BOTH_RECORDERS
 def test_tree_shared_pages_count_once():
     run = ran_in_time(
         lambda run: len(run.processes) == 7 and any(said.endswith("counted once") for said in run.warnings),
@@ -66,39 +66,6 @@ def test_tree_shared_pages_count_once():
     assert shares and min(shares) < 60 * MIB
     (said,) = run.warnings
     assert said == "up to 7 processes at once; peaks and the timeline are of their sum, pages they share counted once"
-
-
-def test_tree_shared_pages_after_process_end():
-    # The parent's 100 MiB are half the child's by PSS, and all its own again at once when the child has gone.
-    run = ran_in_time(
-        lambda run: len(run.processes) == 3 and ends(run)[0] < ends(run)[1],
-        forks(2, "usleep((i + 1) * atoi(words[1]))", before="hold(100 * MIB);"),
-        "{us}",
-    )
-
-    columns = store.unpack(run.timeline)
-    full = next(index for index, rss in enumerate(columns.rss) if rss >= 100 * MIB)
-    both = [rss for t_ns, rss in zip(columns.t_ns, columns.rss, strict=True) if columns.t_ns[full] <= t_ns <= ends(run)[1]]
-    assert min(both) >= 95 * MIB
-
-
-def ends(run):
-    """When the processes of a Run were last seen, the first that ended before the others."""
-    return sorted(process.end_ns for process in run.processes)
-
-
-def test_tree_sums_private_pages(tmp_path):
-    # The parent takes 16 MiB once the children have all of theirs.
-    pipe = "int full[2]; char byte; if (pipe(full)) return 9;"
-    last = "for (int i = 0; i < 4; ++i) if (read(full[0], &byte, 1) != 1) return 9; hold(16 * MIB);"
-    run = ran_until_seen(
-        108, tmp_path / "seen", forks(4, 'hold(24 * MIB); if (write(full[1], "", 1) == 1) until(words[1])', before=pipe, after=last)
-    )
-
-    assert 108 * MIB <= run.mark("RUN").rss_peak_bytes < 122 * MIB
-    assert not run.mark("RUN").rss_peak_exact
-    own = sorted(process.rss_peak_bytes for process in run.processes)
-    assert own[0] < 24 * MIB <= own[1] and own[-1] < 30 * MIB
 
 
 def test_processes_are_named_and_shown(tmp_path):
@@ -124,53 +91,6 @@ def test_processes_of_one_name_share_row():
     assert "| program x21 " in text
 
 
-def test_phase_with_children_is_inexact(tmp_path):
-    # A child is known to have been there from the poll that found it on.
-    body = """memprof_begin("ALONE"); drop(hold(48 * MIB), 48 * MIB); memprof_end();
-        memprof_begin("TOGETHER");
-        for (int i = 0; i < 2; ++i) if (fork() == 0) { hold(32 * MIB); until(words[1]); _exit(0); }
-        while (wait(NULL) > 0); memprof_end();
-        memprof_begin("AFTER"); memprof_end();"""
-    run = ran_until_seen(64, tmp_path / "seen", program(body))
-
-    exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
-    assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
-    assert abs(peak_mib(run, "ALONE") - 48) <= NEAR_MIB
-    assert run.mark("TOGETHER").rss_peak_bytes >= 64 * MIB
-    assert peak_mib(run, "AFTER") <= 1 + NEAR_MIB
-
-
-def test_figures_besides_peak_exclude_children(tmp_path):
-    body = """memprof_begin("A"); if (fork() == 0) { hold(64 * MIB); until(words[1]); usleep(atoi(words[2])); _exit(0); } wait(NULL);
-        memprof_end();"""
-    run = with_patience(  # it takes a reading of PSS to be sure
-        lambda limit_ns: ran_until_seen(64, tmp_path / f"seen {limit_ns}", program(body), limit_ns // 10_000),
-        lambda run: run.mark("A").sure,
-    )
-
-    mark = run.mark("A")
-    assert mark.hwm_bytes < 16 * MIB < 64 * MIB <= mark.rss_peak_bytes
-    assert "anonymous memory, VMS, HWM, PSS and all else but peaks are of program alone, without what it starts" in run.warnings
-    assert mark.sure and not mark.rss_peak_exact
-    assert "not exact" not in table.render([run])
-
-
-def test_phase_of_two_successive_processes():
-    inner = program('memprof_begin("A"); drop(hold((words[1][0] - 48) * 10 * MIB), MIB); memprof_end(); usleep(atoi(words[2]));')
-    run = ran_in_time(
-        lambda run: names_of(run) == ["program", "program", "sh"], "sh", "-c", f"{quote(inner)} 4 {{us}}; {quote(inner)} 2 {{us}}; exit $?"
-    )
-
-    assert all(mark.rss_peak_exact for mark in run.marks)
-    assert len(run.mark("A").times_ns) == 2
-    said = "STARTUP, A: in 2 processes one after another; each time is an iteration, the peak is the largest, all else is of the last"
-    assert said in run.warnings
-    assert [
-        word for word in run.warnings if word.startswith("up to 2 processes at once; peaks are of program and what it starts, the timeline")
-    ]
-    assert not [word for word in run.warnings if "alone" in word]  # each phase was of one process: all its figures are of the same
-
-
 def test_program_under_shell_is_exact():
     inner = program('memprof_begin("A"); drop(hold(40 * MIB), 40 * MIB); memprof_end(); usleep(atoi(words[1]));')
     run = ran_in_time(processes_of(2), "sh", "-c", f"{quote(inner)} {{us}}; exit $?")
@@ -180,26 +100,7 @@ def test_program_under_shell_is_exact():
     assert len(run.processes) == 2
 
 
-def test_child_started_by_thread_found(tmp_path):
-    source = """pthread_t thread; pthread_create(&thread, NULL,
-        ({ void *work(void *n) { if (fork() == 0) { hold(32 * MIB); until((char *)n); _exit(0); } wait(NULL); return n; } work; }), words[1]);
-        pthread_join(thread, NULL);"""
-    run = ran_until_seen(32, tmp_path / "seen", program(source))
-
-    assert run.timeline.rss_max_bytes >= 32 * MIB
-    assert len(run.processes) == 2
-
-
-def test_program_outliving_first_thread_followed(tmp_path):
-    source = """pthread_t thread; pthread_create(&thread, NULL,
-        ({ void *work(void *n) { usleep(100000); hold(32 * MIB); until((char *)n); exit(0); return n; } work; }), words[1]);
-        pthread_exit(NULL);"""
-    run = ran_until_seen(32, tmp_path / "seen", program(source))
-
-    assert run.outcome.ok
-    assert run.timeline.rss_max_bytes >= 32 * MIB
-
-
+@BOTH_RECORDERS
 def test_children_short_lived_are_counted():
     after = "for (int i = 0; i < atoi(words[1]) / 10000; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(10000); }"
     run = ran_in_time(lambda run: short_lived(run) >= 5, forks(1, "", after=after), "{us}", interval_ns=25_000_000)
@@ -209,44 +110,7 @@ def test_children_short_lived_are_counted():
     assert 5 <= short_lived(run) <= 1 + int(run.job.argv[-1]) // 10_000
 
 
-def test_program_without_short_lived_children():
-    run = ran_in_time(processes_of(4), forks(3, "usleep(atoi(words[1]))"), "{us}")
-    assert len(run.processes) == 4 and not short_lived(run)
-
-
-def test_daemon_ended_and_named():
-    begun = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done'
-    run = ran("sh", "-c", f"setsid sleep 600 & {begun}; setsid sleep 600 & {begun}; exit 0")
-
-    assert run.outcome.ok
-    assert "processes that outlived the measured one and were ended: 2 (sleep)" in run.warnings
-
-
-def test_cleanup_process_left_to_finish(tmp_path):
-    # As Python's resource tracker: it learns from the end of a pipe that its process has gone, and removes what that left.
-    body = """int ends[2]; char go; if (pipe(ends)) return 9;
-        if (fork() == 0) { close(ends[1]); if (read(ends[0], &go, 1) == 0) unlink(words[1]); _exit(0); }
-        usleep(50000);"""
-    for attempt in range(10):  # it is given 200 ms, in which a busy machine may not let it run
-        left = tmp_path / f"left {attempt}"
-        left.write_text("")
-        run = ran(program(body), left)
-        ended = [word for word in run.warnings if "outlived" in word]
-        if not left.exists() and not ended:
-            break
-
-    assert not left.exists() and not ended
-
-
-def test_daemon_double_forked_in_tree(tmp_path):
-    body = """if (fork() == 0) { setsid(); if (fork() == 0) { hold(32 * MIB); sleep(600); } _exit(0); }
-        wait(NULL); until(words[1]);"""
-    run = ran_until_seen(32, tmp_path / "seen", program(body))
-
-    assert run.timeline.rss_max_bytes >= 32 * MIB
-    assert any("outlived the measured one and were ended: 1 (program" in said for said in run.warnings)
-
-
+@BOTH_RECORDERS
 def test_daemon_intermediate_process_counts_once():
     # It ends at once and nobody waits for it, so it is seen as a zombie of its parent, and as one that has fallen to the recorder.
     body = """int us = atoi(words[1]);
@@ -257,16 +121,6 @@ def test_daemon_intermediate_process_counts_once():
     assert len(run.processes) + short_lived(run) == 4
 
 
-def test_tree_ended_at_time_limit():
-    run = with_patience(
-        lambda limit_ns: ran("sh", "-c", "sleep 600 & sleep 600 & wait", timeout_ns=limit_ns // 2),
-        lambda run: names_of(run) == ["sh", "sleep", "sleep"],
-    )
-    assert run.outcome.word == "timeout"
-    assert names_of(run) == ["sh", "sleep", "sleep"]
-
-
-@WITHOUT_PROBE
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program setuid and then be another user")
 def test_setuid_program_does_not_block():
     python = shutil.which("python3", path="/usr/bin:/bin")
@@ -348,50 +202,6 @@ def test_attach_looks_without_touching(memprof, tmp_path):
     assert run.job.model.name == "program"
 
 
-def test_attach_peak_in_window_exact(memprof, tmp_path):
-    def attempt(limit_ns):
-        done = memprof(
-            "attach", str(process.pid), "-o", f"{limit_ns}.jsonl", "--for", f"{limit_ns // (2 * 10**6)}ms", "--interval", "300ms"
-        )
-        assert done.returncode == 0, done.stderr
-        (mark,) = store.load([tmp_path / f"{limit_ns}.jsonl"]).runs[0].marks
-        return mark
-
-    body = "for (size_t size = 16 * MIB;; size += MIB) { usleep(100000); drop(hold(size), size); }"
-    with subprocess.Popen([program(body)]) as process:
-        try:
-            mark = with_patience(attempt, lambda mark: mark.rss_peak_exact)
-        finally:
-            process.kill()
-
-    assert mark.rss_peak_exact
-    assert mark.rss_peak_bytes > 16 * MIB
-
-
-def test_attach_follows_children_until_end(memprof, tmp_path):
-    with subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600; wait"]) as shell:
-        sleepers = wait_for(lambda: len(both := psutil.Process(shell.pid).children()) == 2 and both)
-
-        def end_when_seen() -> None:
-            try:
-                wait_for(lambda: all(looked_at(process.pid, psutil.Process().children()) for process in sleepers))
-                recorder = looked_at(sleepers[0].pid, psutil.Process().children())
-                waits = recorder.num_ctx_switches().voluntary
-                wait_for(lambda: recorder.num_ctx_switches().voluntary > waits + 5)  # it waits for its next poll after each
-            finally:
-                for process in sleepers:
-                    process.kill()
-
-        thread = threading.Thread(target=end_when_seen)
-        thread.start()
-        done = attached(memprof, shell.pid, "--for", "120s")
-        thread.join()
-
-    assert done.returncode == 0, done.stderr
-    assert "the process ended while it was polled" in done.stdout
-    assert "up to 3 processes at once" in done.stdout
-
-
 def looked_at(pid, processes):
     """The one of these that has a file of the process open, or None: the recorder, which then polls it."""
     for process in processes:
@@ -402,7 +212,6 @@ def looked_at(pid, processes):
     return None
 
 
-@WITHOUT_PROBE
 def test_attach_interrupted_keeps_results(tmp_path):
     with subprocess.Popen(["sleep", "600"]) as process:
         command = [sys.executable, "-m", "memprof", "attach", str(process.pid), "--for", "500s", "-o", "r.jsonl"]
@@ -421,7 +230,6 @@ def test_attach_interrupted_keeps_results(tmp_path):
     assert (tmp_path / "r.jsonl").exists()
 
 
-@WITHOUT_PROBE
 @pytest.mark.parametrize(
     ("pid", "said"), [("0", "there is no process 0"), ("2", "process 2"), ("999999999", "there is no process 999999999")]
 )
@@ -433,9 +241,8 @@ def test_attach_refusals(memprof, pid, said):
     assert said in sentence(done)
 
 
-@WITHOUT_PROBE
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /proc of its own")
-@pytest.mark.parametrize("hidepid", [0, 1, 2, 4])
+@pytest.mark.parametrize("hidepid", [0, 1, 2])
 def test_attach_and_exec_under_hidepid(tmp_path, hidepid):
     """Another user's process is attached to by a user without rights; a run of that user's own programs has all figures."""
     words = [need_tool("unshare"), "-m", "sh", "-c", f'mount -t proc -o hidepid={hidepid} proc /proc && exec "$@"', "sh"]
@@ -461,9 +268,3 @@ def test_attach_and_exec_under_hidepid(tmp_path, hidepid):
         (run,) = store.load([tmp_path / "other.jsonl"]).runs
         assert run.marks[0].device_peak_bytes is None
         assert "memory of devices is in no figure: the descriptors of a process may not be read" in run.warnings
-
-
-def test_tree_phases_reported_once():
-    run = ran_in_time(processes_of(3), forks(2, "usleep(atoi(words[1]))"), "{us}")
-    assert phases(run) == ["RUN"]
-    assert len(run.warnings) == len(set(run.warnings))

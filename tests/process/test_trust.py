@@ -25,6 +25,8 @@ class Runtime:
     def prepare(self): pass
     def execute(self): pass
 """
+# Of a stranger: a runtime, and an interpreter too.
+THEIRS = f"#!/bin/sh\n'''true'\ntouch theirs\nexit 0\n'''\n{PLANTED}".replace("executed", "theirs")
 TUNED = ("model.bin", "-r", "./planted.py", "--try", "malloc_arenas=1", "--time", "1s")
 
 
@@ -122,6 +124,23 @@ def test_tune_leaves_out_foreign_settings(memprof, mine):
     assert "5 runs of the -o file left out: their settings are none that this search tries" in done.stderr.splitlines()
     added = store.load([mine]).runs[5:]
     assert added and not any("preload" in run.job.knobs for run in added)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"runtime": "./theirs.py"}, 5), ({"python": "./theirs.py"}, 0), ({"env": {"LD_PRELOAD": "/tmp/evil.so"}}, 0)],
+    ids=["runtime", "python", "env"],
+)
+def test_tune_executes_nothing_of_foreign_runs(memprof, mine, tmp_path, changes, code):
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    (tmp_path / "theirs.py").chmod(0o755)
+    rewritten(mine, **changes)
+
+    done = memprof("tune", *TUNED, "-o", "runs.jsonl", "--append")
+
+    assert done.returncode == code, done.stderr
+    assert not (tmp_path / "theirs").exists()
+    assert not any(run.job.env for run in store.load([mine]).runs[5:])
 
 
 def test_function_from_foreign_file_refused(memprof, tmp_path):

@@ -12,7 +12,7 @@ import numpy
 import pytest
 from msgspec.structs import replace
 from support import sample_runs
-from support.suites import apart, one
+from support.suites import apart, one, program
 from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.base.errors import InputError, MeasurementError
@@ -23,7 +23,7 @@ from memprof.footprint.tune import candidates, tuner
 from memprof.footprint.tune.answer import TuneRequest
 from memprof.models.identity import identify
 from memprof.records import store
-from memprof.records.types import About, Attempt
+from memprof.records.types import COMMAND, About, Attempt
 
 LABELS = {"kind": "x"}
 
@@ -222,6 +222,30 @@ def test_tune_resumes_on_same_kind_only(folder, said):
     for other in (replace(runs[0], attempt=None), replace(runs[0], attempt=replace(runs[0].attempt, labels={"kind": "y"}))):
         with pytest.raises(InputError, match="the runs to go on with were measured on here, no machine with kind=x: name another -o file"):
             tuned(Fleet(), said, [other])
+
+
+@dataclass
+class ProgramFleet(Fleet):
+    """Machines whose runs of a program hold as many MiB as its last word says."""
+
+    def _run(self, each, variant, repeat):
+        mib = int(variant.command.argv[-1])
+        run = sample_runs.run(variant.name, repeat, memory={"RUN": (mib, mib)}, knobs=dict(variant.set))
+        job = replace(run.job, runtime=COMMAND, verifies=each.sought.verifies, argv=variant.command.argv)
+        return replace(run, job=job, attempt=Attempt("c", 1, 1, "there", LABELS))
+
+
+def test_tune_of_program_asks_no_outputs(folder, said):
+    fleet = ProgramFleet()
+    fixed = {"malloc_arenas": "1", "malloc_mmap_threshold": "131072"}
+    request = TuneRequest(program("true {model} {mib}", ["model.bin"], set=fixed), tries={"mib": ["40", "16"]}, fleet=fleet)
+
+    answer = tuner.tune(request, said, lambda line: None)
+
+    assert {each.sought.outputs for turn in fleet.asked for each in turn} == {""}
+    assert answer.best is not None and answer.best.settings == {("mib", "16")} and answer.verified
+    assert {variant.command.argv[-1] for each in fleet.asked[-1] for variant in each.suite.variants} == {"40", "16"}
+    assert not answer.compares
 
 
 def test_candidates_on_hosts_and_boards():

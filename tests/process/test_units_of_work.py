@@ -22,8 +22,6 @@ from memprof.records.types import Run
 FOLLOWED = {"MEMPROF_WORK": "1"}
 PAGE = 4096
 
-processes = pytest.mark.usefixtures("recorder")
-
 
 def curve(run: Run, phase: str = "EXECUTE") -> work.Curve:
     (record,) = (record for record in run.work if record.phase == phase)
@@ -36,7 +34,6 @@ def script(folder, body: str) -> list[str]:
     return [sys.executable, str(folder / "script.py")]
 
 
-@processes
 def test_curve_of_leaking_c_program():
     body = """memprof_begin("EXECUTE");
         for (int i = 0; i < 500; ++i) { memset(malloc(40000), 1, 40000); memprof_iteration_of(7, i % 3 ? "a" : "b"); }
@@ -59,7 +56,6 @@ def test_curve_of_leaking_c_program():
     assert len(run.mark("EXECUTE").times_ns) == 500
 
 
-@processes
 def test_curve_of_leaking_python_script(tmp_path):
     body = """
 from memprof_marks import iteration, phase
@@ -82,7 +78,6 @@ with phase("EXECUTE"):
     assert run.mark("EXECUTE").units == {"token": 600, "shape": 4}
 
 
-@processes
 def test_meter_adds_no_page(tmp_path):
     body = """
 from memprof_marks import iteration, phase
@@ -101,7 +96,6 @@ with phase("EXECUTE"):
         assert after_first[-1] - after_first[0] <= 4 * PAGE, words
 
 
-@processes
 def test_units_counted_without_curve(tmp_path):
     body = """
 from memprof_marks import iteration, phase
@@ -118,40 +112,6 @@ with phase("GENERATE"):
         assert run.work == () and not run.warnings
 
 
-@processes
-def test_phase_repeated_continues_count():
-    body = """for (int turn = 0; turn < 3; ++turn) {
-        memprof_begin("EXECUTE");
-        for (int i = 0; i < 10; ++i) memprof_iteration_of(2, NULL);
-        memprof_end(); }
-        memprof_begin("OTHER"); memprof_end();"""
-    run = ran(compiled(body), env=FOLLOWED)
-
-    seen = curve(run)
-    assert [record.phase for record in run.work] == ["EXECUTE"]
-    assert seen.counts["iteration"][-1] == 30 and seen.counts["token"][-1] == 60
-    assert list(seen.counts["iteration"]) == sorted(seen.counts["iteration"])
-    assert seen.looks is not None and seen.looks.iteration[-1] == 30
-    assert run.mark("EXECUTE").units == {"token": 60}
-
-
-@processes
-def test_curve_of_long_phase_thinned():
-    body = """memprof_begin("EXECUTE");
-        for (int i = 0; i < 60000; ++i) { if (i == 30000) hold(8 * MIB); memprof_iteration(); }
-        memprof_end();"""
-    run = ran(compiled(body), env=FOLLOWED)
-
-    seen = curve(run)
-    done = seen.counts["iteration"]
-    assert done[0] == 0 and done[-1] == 60000
-    assert 4096 * 3 < len(done) < 4096 * 5
-    step = next(at for at, rss in enumerate(seen.rss) if rss > seen.rss[0] + 4 * MIB)
-    assert 30000 < done[step] <= 30000 + 16
-    assert len(run.mark("EXECUTE").times_ns) <= 4200
-
-
-@processes
 @pytest.mark.parametrize("language", ["C", "Python"])
 def test_exact_look_after_each_half_more(tmp_path, language):
     """However much of the time looks take: bytes in use tell of growth only if some looks lie between the first and the last."""
@@ -166,20 +126,6 @@ def test_exact_look_after_each_half_more(tmp_path, language):
     assert all(after <= before + before // 2 + 1 for before, after in itertools.pairwise(looks.iteration)), list(looks.iteration)
 
 
-@processes
-def test_curve_kept_after_kill():
-    body = """memprof_begin("EXECUTE");
-        for (int i = 0; i < 300; ++i) { hold(100000); usleep(1000); memprof_iteration(); }
-        raise(SIGKILL);"""
-    run = ran(compiled(body), env=FOLLOWED)
-
-    assert run.outcome.signal == "SIGKILL"
-    seen = curve(run)
-    assert seen.counts["iteration"][-1] > 30
-    assert seen.rss[-1] > seen.rss[0] + 30 * 100_000
-
-
-@processes
 def test_printed_lines_count_as_units():
     body = """int us = atoi(words[1]);
         for (int i = 0; i < 200; ++i) {
@@ -199,28 +145,6 @@ def test_printed_lines_count_as_units():
     assert list(seen.t_ns) == sorted(seen.t_ns)
     first = seen.counts["hit"][0] + seen.counts["request"][0]  # as many as were read at once
     assert abs(seen.rss[-1] - seen.rss[0] - (200 - first) * 20000) < MIB
-
-
-@processes
-def test_mark_lines_malformed_left_out():
-    lines = [
-        '{"mark":"work","pid":%d,"phase":"A","units":["iteration"],"rows":[1,2,3]}',
-        '{"mark":"work","pid":%d,"phase":"A","units":["iteration","iteration"],"rows":[1,2,3,4,5,6]}',
-        '{"mark":"work","pid":%d,"phase":"A","units":[],"rows":[1,2,3,4]}',
-        '{"mark":"work","pid":%d,"phase":"A","units":["iteration"],"rows":[1,2,3,4,-5]}',
-        '{"mark":"work","pid":%d,"phase":"A","units":["a","b","c","d","e","f","g","h","i"],"rows":[]}',
-        '{"mark":"anchor","pid":%d,"phase":"A","iteration":1}',
-    ]
-    written = " ".join(f"dprintf(target, {_quoted(line)}, (int)getpid());" for line in lines)
-    body = f'memprof_begin("A"); int target = memprof_state_.descriptor; {written} memprof_iteration(); memprof_end();'
-    run = ran(compiled(body), env=FOLLOWED)
-
-    assert run.warnings == (f"{len(lines)} line(s) on the marks' descriptor were not understood and left out",)
-    assert list(curve(run, "A").counts["iteration"]) == [0, 1]
-
-
-def _quoted(line: str) -> str:
-    return '"' + line.replace('"', '\\"') + '\\n"'
 
 
 def test_curve_damaged_refused():

@@ -50,9 +50,11 @@ class GroupTree:
 def files(version: int, limit: int | None = None, **mib: int) -> Mapping[str, str]:
     """The files of a group by name: Documentation/admin-guide/cgroup-v1/memory.rst, and cgroup-v2.rst. limit: in bytes.
 
-    mib: used, peak, inactive, anon, file, kernel, tables, sockets, swap and, of no size, kills.
+    mib: used, peak, inactive, anon, file, kernel, tables, percpu, sockets, swap and, of no size, kills. Version 1 has a peak of the kernel's memory,
+    which is 1 MiB more here.
     """
-    size = {name: mib.get(name, 0) * MIB for name in ("used", "peak", "inactive", "anon", "file", "kernel", "tables", "sockets", "swap")}
+    names = ("used", "peak", "inactive", "anon", "file", "kernel", "tables", "percpu", "sockets", "swap")
+    size = {name: mib.get(name, 0) * MIB for name in names}
     kills = mib.get("kills", 0)
     if version == 1:
         rows = {
@@ -68,12 +70,13 @@ def files(version: int, limit: int | None = None, **mib: int) -> Mapping[str, st
             "memory.max_usage_in_bytes": f"{size['peak']}\n",
             "memory.limit_in_bytes": f"{NO_LIMIT if limit is None else limit}\n",
             "memory.kmem.usage_in_bytes": f"{size['kernel']}\n",
+            "memory.kmem.max_usage_in_bytes": f"{size['kernel'] + MIB}\n",
             "memory.kmem.tcp.usage_in_bytes": f"{size['sockets']}\n",
             "memory.oom_control": f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n",
             "memory.stat": "".join(f"{name} {value}\n" for name, value in {**rows, "total_inactive_file": size["inactive"]}.items()),
         }
     rows = {"anon": size["anon"], "file": size["file"], "kernel": size["kernel"], "kernel_stack": 3, "pagetables": size["tables"]}
-    rows |= {"anon_thp": 5, "slab": 9, "inactive_file": size["inactive"], "sock": size["sockets"]}
+    rows |= {"percpu": size["percpu"], "anon_thp": 5, "slab": 9, "inactive_file": size["inactive"], "sock": size["sockets"]}
     return {
         "memory.current": f"{size['used']}\n",
         "memory.peak": f"{size['peak']}\n",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT = TensorProto.FLOAT
@@ -42,7 +41,3 @@ def wide(path: Path) -> Path:
     nodes += [node("ReduceSum", [f"wide{n}"], [f"small{n}"], f"shrink{n}", keepdims=1) for n in branches]
     nodes += [node("Concat", [f"small{n}" for n in branches], ["y"], "join", axis=0)]
     return save(path, nodes, [value("x", [100])], [value("y", [3])])
-
-
-def without_data(path: Path) -> Any:
-    return onnx.load(path, load_external_data=False)

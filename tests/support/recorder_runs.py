@@ -41,6 +41,8 @@ class Knob:
     def value(self, text):
         return text
 """
+# For a test of what those of the recorders alone (tests/process/recorder) do not show. All else the fold decides, for both alike.
+BOTH_RECORDERS = pytest.mark.usefixtures("recorder")
 # For a test that shows nothing of the recorder, in a module whose tests run with both.
 WITHOUT_PROBE = pytest.mark.parametrize("recorder", ["python"], indirect=True)
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
@@ -105,6 +107,12 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
     (line,) = done.stderr.splitlines()
     assert line.startswith("memprof: "), line
     return line
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
+    """The sentence with which a command was refused."""
+    assert done.returncode == code, done.stderr
+    return sentence(done)
 
 
 def runtime_file(folder: Path, name: str = "mine.py", top: str = "", **bodies: str) -> Path:

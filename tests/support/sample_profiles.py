@@ -82,6 +82,17 @@ def usual(**changes: object) -> HeapProfile:
     return profile(*snapshots, **{"phases": phases, **changes})  # type: ignore[arg-type]
 
 
+def of_two_lines(first_bytes: int, inverted: bool = False) -> HeapProfile:
+    """A function that allocates in two lines, called from two lines: so much in those that come first, 8 MiB in the others."""
+    calls = [Frame("read", "reader.cc", 14), Frame("main", "app.cc", 3), Frame("read", "reader.cc", 16), Frame("main", "app.cc", 7)]
+    trie = Trie(0)
+    trie.add((1, 2), first_bytes)
+    trie.add((3, 4), 8 * MIB)
+    made = trie.tree().inverted() if inverted else trie.tree()
+    snapshot = Snapshot(0, 1, made.bytes[0], tree=made, kind="peak")
+    return HeapProfile("heaptrack", "read", "", "ms", COUNTS, (snapshot,), (ROOT, *calls), "lines.zst")
+
+
 def chain(depth: int, module: str = LIB) -> HeapProfile:
     """One stack of this depth."""
     frames = [ROOT, *(Frame(f"f{place}", module=module, address=place) for place in range(depth))]
@@ -145,6 +156,13 @@ def top_by(tree, key):
         for group in set(groups):
             total[group] = total.get(group, 0) + size
     return sorted(((group, own.get(group, 0), size) for group, size in total.items()), key=lambda row: (-row[1], -row[2], row[0]))
+
+
+def stacks(profile: HeapProfile) -> dict[str, int]:
+    """The bytes of each stack in the only tree, by its functions from the site on."""
+    (snapshot,) = profile.snapshots
+    assert snapshot.tree is not None
+    return {";".join(profile.frames[frame].function for frame in stack): size for stack, size in snapshot.tree.stacks()}
 
 
 def totals_by_function(profile: HeapProfile) -> dict[str, int]:

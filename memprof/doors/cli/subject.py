@@ -427,16 +427,16 @@ def keep_runs(
         goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json and (following := _next(runs, verbose)):
+    if brief and runs and not as_json and (following := _next(runs, verbose, path)):
         talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run], verbose: bool) -> str:
-    """What to try after the brief tables, in a line; empty if there is nothing.
+def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
+    """What to try after the brief tables, in a line; empty if there is nothing. kept: the file of the runs.
 
     A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
-    there.
+    there. Of programs alone, whose authors ask, it is the one that needs most.
     """
     from ...records import summary
     from ...records.types import PEAK
@@ -445,17 +445,20 @@ def _next(runs: Sequence[Run], verbose: bool) -> str:
     if not any(run.complete for run in runs):
         printed = any(run.output_bytes for run in runs)
         return "--verbose shows all that a failed run printed" if printed and not verbose else ""
-    groups = summary.groups(run for run in runs if run.complete and not run.job.argv)
+    tables = f"`{shlex.join(['memprof', 'table', str(kept)])}` prints every table"
+    of_runtimes = [run for run in runs if run.complete and not run.job.argv]
+    of_programs = [run for run in runs if run.complete and run.job.argv and run.job.model.files]
+    groups = summary.groups(of_runtimes or of_programs)
     of_models: dict[str, list[summary.Row]] = {}
     for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
         if row.phase == PEAK:
             of_models.setdefault(row.key.model, []).append(row)
     if not of_models:
-        return "--all prints every table"
+        return tables
     rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
-    row = min(rows, key=lambda row: row.median)
-    what = f"the least peak, that of {row.key.heading}" if len(rows) > 1 else "this memory"
-    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, --all prints every table"
+    row = (min if of_runtimes else max)(rows, key=lambda row: row.median)
+    what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}" if len(rows) > 1 else "this memory"
+    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
 
 
 def unused_path() -> Path:

@@ -1,15 +1,21 @@
-/* Version 1 (cgroup-v1/memory.rst) has memory.max_usage_in_bytes, memory.memsw.max_usage_in_bytes and memory.oom_control, version 2
- * (cgroup-v2.rst) memory.peak and memory.events, but no peak of memory and swap together; both have memory.stat. */
+/* Version 1 (cgroup-v1/memory.rst) has memory.max_usage_in_bytes, memory.memsw.max_usage_in_bytes and memory.oom_control, and the kernel's memory in
+ * memory.kmem...; version 2 (cgroup-v2.rst) memory.peak and memory.events, but no peak of memory and swap together, and the kernel's memory in
+ * memory.stat. Both have memory.stat (group.py). */
 #include "group.h"
 #include "procfs.h"
 #include "recording.h"
 #include <sys/stat.h>
 
 #define REMOVE_NS 2000000000
+#define FIGURES_ROOM 200
 
-/* descriptor: of the folder. peak, both: open descriptors of the peaks, -1 for none: from Linux 6.12 on memory.peak can be reset, for the
- * descriptor that it was reset through. */
-static struct { const char *folder; int descriptor, peak, both; } group = {NULL, -1, -1, -1};
+/* descriptor: of the folder. peak, both, kernel: open descriptors of the peaks, -1 for none: from Linux 6.12 on memory.peak can be reset, for the
+ * descriptor that it was reset through. told: the figures before and behind RESET, as they were written last. */
+static struct {
+    const char *folder;
+    int descriptor, peak, both, kernel;
+    char told[2][FIGURES_ROOM];
+} group = {.descriptor = -1, .peak = -1, .both = -1, .kernel = -1};
 
 static int open_file(const char *name, int flags) { return openat(group.descriptor, name, flags | O_CLOEXEC); }
 
@@ -35,6 +41,7 @@ int group_make(const char *folder, const struct words *settings) {
     group.peak = open_file("memory.max_usage_in_bytes", O_RDWR);
     if (group.peak < 0) group.peak = open_file("memory.peak", O_RDWR);
     group.both = open_file("memory.memsw.max_usage_in_bytes", O_RDWR);
+    group.kernel = open_file("memory.kmem.max_usage_in_bytes", O_RDWR);
     return reason;
 }
 
@@ -50,19 +57,55 @@ static i64 number_of(int descriptor) {
     return *text >= '0' && *text <= '9' ? read_int(text, NULL) : -1;
 }
 
-static i64 field_of(const char *file, const char *name) { return number_in(open_file(file, O_RDONLY), name); }
+static i64 number_of_file(const char *name) {
+    int descriptor = open_file(name, O_RDONLY);
+    i64 number = number_of(descriptor);
+    if (descriptor >= 0) close(descriptor);
+    return number;
+}
+
+static char *add_figure(char *at, i64 number) {
+    at = add_text(at, " ");
+    return number < 0 ? add_text(at, NOTHING) : add_int(at, number);
+}
+
+/* Add the number of a file, NULL for none; where it is missing, that of a row of memory.stat. */
+static char *add_kernel(char *at, const char *stat, const char *row, const char *file) {
+    i64 number = file != NULL ? number_of_file(file) : -1;
+    return add_figure(at, number >= 0 ? number : number_behind(stat, row));
+}
+
+static void read_figures(char *before, char *behind) {
+    static char stat[1 << 14] = "\n"; /* memory.stat has 70 lines */
+    i64 kills, refaults;
+    stat[1] = 0;
+    read_whole(open_file("memory.stat", O_RDONLY), stat + 1, sizeof stat - 1);
+    refaults = number_behind(stat, "\nworkingset_refault_file ");
+    if (refaults < 0) refaults = number_behind(stat, "\nworkingset_refault "); /* before 5.9, of files alone */
+    kills = number_in(open_file("memory.oom_control", O_RDONLY), "\noom_kill ");
+    if (kills < 0) kills = number_in(open_file("memory.events", O_RDONLY), "\noom_kill ");
+    before = add_figure(add_figure(before, number_of(group.peak)), number_of(group.both));
+    add_figure(add_figure(before, refaults), kills);
+    behind = add_kernel(add_figure(behind, number_of(group.kernel)), stat, "\nkernel ", "memory.kmem.usage_in_bytes");
+    behind = add_kernel(behind, stat, "\nkernel_stack ", NULL);
+    behind = add_kernel(behind, stat, "\nslab ", NULL);
+    behind = add_kernel(behind, stat, "\npagetables ", NULL);
+    behind = add_kernel(behind, stat, "\nsock ", "memory.kmem.tcp.usage_in_bytes");
+    add_kernel(behind, stat, "\npercpu ", NULL);
+}
 
 static int is_reset(int descriptor) { return descriptor < 0 || pwrite(descriptor, "0", 1, 0) == 1; }
 
 void group_tell(int reset) {
-    i64 now = now_ns(), kills, refaults;
+    char before[FIGURES_ROOM], behind[FIGURES_ROOM], word[2] = NOTHING;
+    i64 now = now_ns();
     if (group.folder == NULL) return;
-    refaults = field_of("memory.stat", "\nworkingset_refault_file ");
-    if (refaults < 0) refaults = field_of("memory.stat", "\nworkingset_refault "); /* before 5.9, of files alone */
-    kills = field_of("memory.oom_control", "\noom_kill ");
-    if (kills < 0) kills = field_of("memory.events", "\noom_kill ");
-    line("group %l %k %k %k %k ", now, number_of(group.peak), number_of(group.both), refaults, kills);
-    line("%d\n", reset && is_reset(group.peak) && is_reset(group.both));
+    read_figures(before, behind);
+    if (reset < 0 && strcmp(before, group.told[0]) == 0 && strcmp(behind, group.told[1]) == 0) return;
+    if (reset >= 0) add_int(word, reset && is_reset(group.peak) && is_reset(group.both) && is_reset(group.kernel));
+    line("group %l%s %s%s\n", now, before, word, behind);
+    add_text(group.told[0], before);
+    add_text(group.told[1], behind);
 }
 
 /* Its processes have ended; the kernel lets go of them a moment later. */

@@ -5,5 +5,7 @@
 
 int group_make(const char *folder, const struct words *settings); /* 0, or an errno */
 int group_join(void);       /* for a child between fork and exec; 0 with errno */
-void group_tell(int reset); /* its figures, if there is one; reset: its peaks begin again, if the kernel lets them */
+/* Write its figures, if there is one. reset: 1 if its peaks begin again, where the kernel lets them; below 0 for a reading that no mark asks for:
+ * it is written where a figure has changed. */
+void group_tell(int reset);
 void group_remove(void);

@@ -1,5 +1,6 @@
 #include "loop.h"
 #include "devices.h"
+#include "group.h"
 #include "hold.h"
 #include "looks.h"
 #include "maps.h"
@@ -162,7 +163,7 @@ static void time_out(i64 now) {
 
 static void tick(i64 now) {
     tree_tell_poll();
-    watch_tell();
+    if (!recording_is_full()) watch_tell(), group_tell(-1);
     recording_flush();
     /* A connection can die without an end. */
     if (loop.order->silence && now - loop.heard_ns > loop.order->silence) loop.told_to_end = 1;

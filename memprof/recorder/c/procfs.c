@@ -112,8 +112,7 @@ int stat_read(int pid, struct stat_reading *stat) {
 /* A zombie with more than one thread is but the first thread: the others live on, and so does the memory. */
 int stat_is_over(const struct stat_reading *stat) { return (stat->state == 'Z' || stat->state == 'X') && stat->threads <= 1; }
 
-/* The number behind a name, -1 where there is none. */
-static i64 number_behind(const char *text, const char *name) {
+i64 number_behind(const char *text, const char *name) {
     const char *found = strstr(text, name);
     return found != NULL ? read_int(found + strlen(name), NULL) : -1;
 }

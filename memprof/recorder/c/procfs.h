@@ -25,6 +25,7 @@ int stat_is_over(const struct stat_reading *stat);   /* nothing is left of the p
 int status_read(int task, char fields[FIELDS_ROOM]); /* /proc/PID/status; 0 without memory */
 int rollup_read(int task, char fields[FIELDS_ROOM]); /* /proc/PID/smaps_rollup; 0 where it may not be read */
 void tables_read(int task, char fields[FIELDS_ROOM]); /* VmPTE, HugetlbPages and Shared_Hugetlb, each `-` where it is not told */
+i64 number_behind(const char *text, const char *name); /* -1 for none */
 i64 number_in(int descriptor, const char *name); /* -1 for none; name: as the line's begin has it, after an end of line. The file is closed */
 i64 figure_of(int pid, const char *file, const char *name); /* the same in a file of /proc/PID */
 int reset_high_water(int pid);

@@ -109,8 +109,13 @@ def _largest(functions: Sequence[show.FrameRow], modules: Sequence[show.FrameRow
     first, module = (next((row for row in rows if row.own_bytes), None) for rows in (functions, modules))
     if first is None or module is None:
         return []
+    names = [_beside_module(row.label) for row in functions if format_bytes(row.own_bytes) == format_bytes(first.own_bytes)]
+    others = f", and as much by {rest}" if (rest := labels.beside_first(names)) else ""
     return [
-        f"{phrases.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
-        f"{f' ({first.label.module})' if first.label.module else ''}; "
+        f"{phrases.share(first.own_bytes, whole, 0)} {where} was allocated by {names[0]}{others}; "
         f"{labels.shortened(module.label.text, 60)} allocated {phrases.share(module.own_bytes, whole, 0)}."
     ]
+
+
+def _beside_module(label: labels.FrameLabel) -> str:
+    return labels.shortened(label.text, 120) + (f" ({label.module})" if label.module else "")

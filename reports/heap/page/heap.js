@@ -8,6 +8,7 @@
   const ROW = 20;
   const MOST_ROWS = 500;
   const MOST_NODES = 300000;
+  const LEAST_LINE = 0.01; // of a node's bytes
   const ANCESTORS = 3;
   const TINT = 0.44; // of a module's colour in its boxes, so that names on them can be read in both themes
   const WHOLE = "all of the heap";
@@ -72,7 +73,8 @@
             : "(smaller places)";
       return { text, full: text, module: "", source: "" };
     }
-    return ofFrame(frames[node.frame], state.by);
+    const name = ofFrame(frames[node.frame], state.by);
+    return node.lines > 1 && name.source ? { ...name, source: `${name.source} and ${node.lines - 1} more line${node.lines > 2 ? "s" : ""}` } : name;
   }
 
   function ofFrame(frame, by) {
@@ -124,42 +126,57 @@
     const key = keys(by, fold);
     const nodes = [{ key: -1, frame: -1, parent: -1, own: tree.own[0], places: 0, children: [] }];
     const known = new Map();
+    const counts = new Map();
+    if (by === "function") for (const group of key) counts.set(group, (counts.get(group) || 0) + 1);
     const many = frames.length + data.names.length + data.modules.length + 3;
-    const child = (above, group, frame, places) => {
+    const child = (above, group, frame, places, size) => {
       const name = above * many + group + 3;
       let number = known.get(name);
       if (number === undefined) {
         number = nodes.length;
-        nodes.push({ key: group, frame, parent: above, own: 0, places: 0, children: [] });
+        nodes.push({ key: group, frame, lines: 1, held: counts.get(group) > 1 ? new Map() : null, parent: above, own: 0, places: 0, children: [] });
         known.set(name, number);
         nodes[above].children.push(number);
       }
+      const { held } = nodes[number];
+      if (held) held.set(frame, (held.get(frame) || 0) + size);
       nodes[number].places += places;
       return number;
     };
-    const step = (above, node) => {
+    const step = (above, node, size) => {
       const frame = tree.frame[node];
       const group = frame < 0 ? BELOW : key[frame];
       if (group === -1 || (above > 0 && nodes[above].key === group && (by === "module" || (frame >= 0 && frames[frame].unknown)))) return above;
-      return child(above, group, frame, frame < 0 ? tree.places[node] : 0);
+      return child(above, group, frame, frame < 0 ? tree.places[node] : 0, size);
     };
     if (invert === tree.callees) {
       const at = new Int32Array(tree.frame.length);
       for (let node = 1; node < at.length; node++) {
-        at[node] = step(at[tree.parent[node]], node);
+        at[node] = step(at[tree.parent[node]], node, tree.bytes[node]);
         nodes[at[node]].own += tree.own[node];
       }
     } else
       // A turned tree can have as many nodes as its stacks have frames together. The largest come first, the others are gathered.
       for (const end of [...tree.own.keys()].filter((node) => node && tree.own[node] > 0).sort((a, b) => tree.own[b] - tree.own[a])) {
         let above = 0;
-        if (nodes.length > MOST_NODES) above = child(0, BELOW, -1, 1);
-        else for (let node = end; node > 0; node = tree.parent[node]) above = step(above, node);
+        if (nodes.length > MOST_NODES) above = child(0, BELOW, -1, 1, 0);
+        else for (let node = end; node > 0; node = tree.parent[node]) above = step(above, node, tree.own[end]);
         nodes[above].own += tree.own[end];
       }
     for (const node of nodes) node.bytes = node.own;
     for (let place = nodes.length - 1; place > 0; place--) nodes[nodes[place].parent].bytes += nodes[place].bytes;
+    nodes.forEach(toLargest);
     return laidOut(nodes);
+  }
+
+  // A node that is made of several frames is named by the largest of them; `lines` is how many have at least a hundredth of its bytes.
+  function toLargest(node) {
+    if (!node.held) return;
+    const sizes = [...node.held];
+    node.frame = sizes.reduce((most, next) => (next[1] > most[1] ? next : most))[0];
+    const whole = sizes.reduce((sum, [, size]) => sum + size, 0);
+    node.lines = new Set(sizes.filter(([, size]) => size >= LEAST_LINE * whole).map(([frame]) => frames[frame].source)).size;
+    node.held = null;
   }
 
   // Gives each node its place, in bytes from the left: children stand in its width, the larger first. A node comes after its parent.
@@ -662,7 +679,10 @@
       const node = layout.nodes[place];
       if (node.key !== BELOW) {
         const sum = group(node.key, node.frame);
-        if (node.parent === 0) sum.own += node.bytes;
+        if (node.parent === 0) {
+          sum.own += node.bytes;
+          sum.frame = node.frame; // of the largest line that allocates
+        }
         if (!open.get(node.key)) sum.total += node.bytes;
       }
       open.set(node.key, (open.get(node.key) || 0) + 1);

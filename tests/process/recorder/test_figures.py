@@ -16,11 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 from support.native_programs import folded, program, ran_until_seen
-from support.recorder_runs import MIB, Silent, wait_for, with_patience
+from support.recorder_runs import MIB, wait_for, with_patience
 
 from memprof.base.errors import InputError
-from memprof.campaign import attach
-from memprof.campaign.recorder_client import ask
 from memprof.places.machine import this_machine
 from memprof.places.recorder_start import recorder_command
 from memprof.programs import recorder_build
@@ -35,12 +33,6 @@ KINDS = ("python", "c")
 
 def job() -> Job:
     return Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-
-
-def asked(kind: str, message: Message) -> Run:
-    run, line = ask(message.job, message, "", lambda phase, rss: None, recorder=kind)  # type: ignore[arg-type]
-    assert store.decode(line.rstrip(b"\n"), "its answer") == run
-    return run
 
 
 # -- a program that no poll saw
@@ -106,27 +98,6 @@ def test_small_program_that_no_poll_saw(kind, tmp_path):
         assert mark.rss_peak_exact and mark.rss_peak_bytes < 4 * MIB
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (
-            "if (fork() == 0) { hold(64 * MIB); _exit(0); } wait(NULL);",
-            "processes that started and ended between two polls and are in no figure",
-        ),
-        ("if (fork() == 0) { usleep(600000000); _exit(0); } hold(64 * MIB);", "processes that outlived the measured one and were ended: 1"),
-    ],
-    ids=["waited for", "left behind"],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_child_that_no_poll_saw(kind, body, said, tmp_path):
-    run = unseen(kind, program(body), tmp_path)
-
-    (mark,) = run.marks
-    assert (mark.phase, mark.rss_peak_exact, mark.rss_peak_high_bytes) == ("RUN", False, None)
-    assert 64 * MIB <= mark.rss_peak_bytes < 68 * MIB
-    assert [word for word in run.warnings if word.startswith(said)], run.warnings
-
-
 def test_small_program_has_a_bound(tmp_path):
     run = ran_until_seen(0.1, tmp_path / "seen", program("until(words[1]);"))
 
@@ -135,38 +106,6 @@ def test_small_program_has_a_bound(tmp_path):
     text = table.render([run])
     more = mark.rss_peak_high_bytes / mark.rss_peak_bytes - 1
     assert f"the peak is what polling saw of a program smaller than memprof's recorder, and up to {more:.0%} more is possible" in text
-
-
-@pytest.mark.parametrize(("timeout_ns", "limit"), [(10**9, "1 s"), (25 * 10**7, "0.25 s"), (100_400_000, "0.1 s")])
-@pytest.mark.parametrize("kind", KINDS)
-def test_time_limit_in_words(kind, timeout_ns, limit):
-    run = asked(kind, Message(job(), Start(("sleep", "60"), command=CommandStart()), timeout_ns, {"": 10**6}))
-
-    assert run.outcome.message == f"did not end in time (timeout {limit})"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_attach_leaves_a_process_alone(kind):
-    with subprocess.Popen(["sh", "-c", "echo; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sleeper:
-        assert sleeper.stdout is not None and sleeper.stdout.readline() == b"\n"
-        # It reads from now on. While a program still starts, its own mark rises, and then the peak is exact.
-        wait_for(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING)
-
-        def attempt(limit_ns: int) -> Run:
-            process = attach.running(sleeper.pid)
-            asked_for = attach.job(process, limit_ns // 4, 10**6, None)
-            (run,) = attach.measure(asked_for, process, Silent(), lambda line: None, kind)
-            return run
-
-        run = with_patience(attempt, lambda run: run.timeline.samples > 10)
-
-        assert sleeper.poll() is None
-        sleeper.kill()
-    (mark,) = run.marks
-    assert run.outcome.ok
-    assert (mark.phase, mark.rss_peak_exact) == ("RUN", False)
-    assert mark.rss_begin_bytes <= mark.rss_peak_bytes == mark.rss_end_bytes == run.timeline.rss_max_bytes
-    assert mark.time_ns >= run.job.timeout_ns and mark.samples >= run.timeline.samples - 1 >= 10  # a late sample is left out
 
 
 @contextmanager

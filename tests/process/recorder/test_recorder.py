@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.compiler import once_compiled
-from support.group_trees import GroupTree
+from support.group_trees import GroupTree, files
 
 from .harness import HEAD, MIB, WITHIN_S, Event, Recorder, Recording, alive, order, python, wait_until
 
@@ -107,23 +107,18 @@ def test_program_from_start_to_end(recorder: Recorder) -> None:
         (["/"], {}, "exec", errno.EACCES),
         (["true"], {"cwd": "/nowhere"}, "exec", errno.ENOENT),
         (["true"], {"group": "/nowhere/at/all"}, "group", errno.ENOENT),
+        (["true"], {"cpus": "99999"}, "cpus", None),
     ],
-    ids=["path", "name", "folder", "cwd", "group"],
+    ids=["path", "name", "folder", "cwd", "group", "cpus"],
 )
-def test_error_with_its_number(recorder: Recorder, words: list[str], facts: dict[str, str], step: str, number: int) -> None:
+def test_error_with_its_number(recorder: Recorder, words: list[str], facts: dict[str, str], step: str, number: int | None) -> None:
     with recorder.run(words, **facts) as recording:
         events = recording.finish()
 
     error = recording.of("error")[0]
-    assert error.fields[1:4] == (step, str(number), "-")
+    assert error.fields[1] == step
+    assert number is None or error.fields[2:4] == (str(number), "-")
     assert not {"start", "ended", "process"} & {event.kind for event in events}
-
-
-def test_error_of_cpus_not_there(recorder: Recorder) -> None:
-    with recorder.run(["true"], cpus="99999") as recording:
-        recording.finish()
-
-    assert recording.of("error")[0].fields[1] == "cpus"
 
 
 def test_error_with_head_of_file(recorder: Recorder, tmp_path: Path) -> None:
@@ -178,19 +173,13 @@ print(os.getcwd(), sorted(os.sched_getaffinity(0)), resource.getrlimit(resource.
     assert recording.of("begin")[0][1] == 1
 
 
-def test_output_that_is_a_terminal(recorder: Recorder) -> None:
-    with recorder.run(python("print(os.isatty(1))"), terminal=1) as recording:
+def test_terminal_and_fixed_layout(recorder: Recorder) -> None:
+    with recorder.run(python("print(os.isatty(1), open('/proc/self/personality').read())"), terminal=1, personality=1) as recording:
         recording.finish()
 
-    assert recording.of("tail")[0].text(2).split() == ["True"]
-
-
-def test_layout_that_is_fixed(recorder: Recorder) -> None:
-    with recorder.run(python("print(open('/proc/self/personality').read())"), personality=1) as recording:
-        recording.finish()
-
-    fixed = bool(int(recording.of("tail")[0].text(2), 16) & 0x0040000)
-    assert recording.of("layout")[0][1] == fixed
+    terminal, personality = recording.of("tail")[0].text(2).split()
+    assert terminal == "True"
+    assert recording.of("layout")[0][1] == bool(int(personality, 16) & 0x0040000)
 
 
 def test_page_cache_before_the_start(recorder: Recorder, tmp_path: Path) -> None:
@@ -249,19 +238,11 @@ def test_polls_with_their_count(recorder: Recorder) -> None:
         assert (later[2] == earlier[0]) == (later[3] == earlier[3] + 1)
     assert len(polls) < counts[-1] / 2  # most polls have seen nothing new
     assert max(later[0] - earlier[0] for earlier, later in pairwise(polls)) < 10**10
-
-
-def test_periods_of_the_polls(recorder: Recorder) -> None:
-    with recorder.run(python("go()"), interval=2 * 10**6) as recording:
-        recording.wait(".", lambda event: event[3] > 50)
-        recording.go()
-        recording.finish()
-
     periods = list(map(int, recording.of("periods")[0].fields))
-    assert 40 <= periods[0] <= recording.of(".")[-1][3]
+    assert 150 <= periods[0] <= counts[-1]
     assert len(periods) == 102
     assert periods[1:] == sorted(periods[1:])
-    assert 10**6 < periods[51] < 10**9
+    assert 5 * 10**5 < periods[51] < 10**9
 
 
 def test_program_that_is_not_polled(recorder: Recorder) -> None:
@@ -436,9 +417,11 @@ def test_round_of_all_shares(recorder: Recorder) -> None:
     with recorder.run(python("block = b'x' * (8 << 20)\nif os.fork() == 0: go(); os._exit(0)\nos.wait()"), tree=1) as recording:
         pids = {recording.wait_pid(), found(recording)[2]}
         recording.wait("round", lambda event: event.fields[1] == "end")
+        huge = recording.wait("huge")
         recording.go()
         events = recording.finish()
 
+    assert huge.fields[1] == "-" or huge[1] >= 0
     rounds = recording.of("round")
     end = next(place for place, event in enumerate(rounds) if event.fields[1] == "end")
     within = recording.between(rounds[end - 1], rounds[end])
@@ -498,16 +481,6 @@ mark("mapped"); go(); os.kill(child, 9); os.wait()
     assert len({next(part for part in event.fields[2:] if part.endswith(wanted)) for event in parts.values()}) == 1
     own = [{part.split(":")[0] for part in event.fields[2:]} for event in parts.values()]
     assert own[0] - own[1] and own[1] - own[0], "[vdso] is each process's own"
-
-
-def test_huge_pages_of_the_machine(recorder: Recorder) -> None:
-    with recorder.run(python("if os.fork() == 0: go(); os._exit(0)\nos.wait()"), tree=1) as recording:
-        found(recording)
-        huge = recording.wait("huge")
-        recording.go()
-        recording.finish()
-
-    assert huge.fields[1] == "-" or huge[1] >= 0
 
 
 # -- marks
@@ -671,15 +644,15 @@ def test_output_that_nobody_asked_for(recorder: Recorder) -> None:
     assert not {"output", "look"} & {event.kind for event in events}
 
 
-def test_output_of_16_mib(recorder: Recorder) -> None:
-    code = "line = bytes(range(1, 256)) * 258\nfor _ in range(256): os.write(1, line[:65536])"
+def test_output_of_4_mib(recorder: Recorder) -> None:
+    code = "line = bytes(range(1, 256)) * 258\nfor _ in range(64): os.write(1, line[:65536])"
     with recorder.run(python(code), output=1) as recording:
         recording.finish()
 
     written = "".join(event.text(1) for event in recording.of("output")).encode("utf-8", "surrogateescape")
     line = (bytes(range(1, 256)) * 258)[:65536]
-    assert hashlib.sha256(written).digest() == hashlib.sha256(line * 256).digest()
-    assert recording.of("tail")[0][1] == 16 * MIB
+    assert hashlib.sha256(written).digest() == hashlib.sha256(line * 64).digest()
+    assert recording.of("tail")[0][1] == 4 * MIB
     looks = recording.of("look")
     assert len(looks) - 2 <= (looks[-1][0] - looks[0][0]) / 10**6
 
@@ -877,8 +850,13 @@ def test_processes_left_by_the_program(recorder: Recorder) -> None:
 
 
 def test_orphan_that_ends_by_itself(recorder: Recorder) -> None:
-    with recorder.run(python("if os.fork() == 0: time.sleep(0.02); os._exit(0)")) as recording:
-        recording.finish()
+    """As Python's resource tracker: it learns from the end of a pipe that its process has gone, and takes a moment to clean up."""
+    code = "read, write = os.pipe()\nif os.fork() == 0: os.close(write); os.read(read, 1); time.sleep(0.02); os._exit(0)"
+    for _ in range(10):  # it is given 200 ms, in which a busy machine may not let it run
+        with recorder.run(python(code)) as recording:
+            recording.finish()
+        if not recording.of("left"):
+            break
 
     assert not recording.of("left")
     assert len(recording.of("ended")) == 2
@@ -1050,7 +1028,7 @@ def test_group_with_its_figures(recorder: Recorder, group: Path) -> None:
         recording.go()
         events = recording.finish()
 
-    figures = recording.of("group")
+    figures = [event for event in recording.of("group") if event.fields[5] != "-"]
     marks = recording.of("mark")
     assert [events[events.index(mark) - 1] for mark in marks] == figures[:2]
     assert len(figures) == 3
@@ -1064,6 +1042,99 @@ def test_group_with_its_figures(recorder: Recorder, group: Path) -> None:
     if figures[0][5]:
         assert figures[2][1] < figures[0][1]
     assert group.name in recording.of("tail")[0].text(2)
+
+
+# Many names that no file has, which the kernel remembers in its slab; then 2,048 pages with a page table for each; then these are given back.
+_KERNEL_OBJECTS = """
+import mmap
+mark('"end" 1')
+for at in range(100_000):
+    try: os.stat("/no-such-%d-%d" % (os.getpid(), at))
+    except OSError: pass
+mark('"end" 2')
+go()
+block = mmap.mmap(-1, 4 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
+block.madvise(mmap.MADV_NOHUGEPAGE)
+for at in range(0, 4 << 30, 2 << 20): block[at] = 1
+mark('"end" 3')
+go()
+block.close()
+mark('4')
+go()
+mark('"end" 5')
+mark('"end" 6')
+"""
+_DENTRY = 192  # bytes of a name, sizeof(struct dentry) on 64-bit machines
+
+
+def kernel_figures(group: Path) -> tuple[int | None, ...]:
+    """KERNEL STACKS SLAB TABLES SOCK PERCPU of a group, as its files have them now."""
+    rows = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    files = {
+        "kernel": group / "memory.kmem.usage_in_bytes",
+        "sock": group / "memory.kmem.tcp.usage_in_bytes",
+    }
+    rows |= {name: file.read_text() for name, file in files.items() if file.exists()}
+    return tuple(int(rows[name]) if name in rows else None for name in ("kernel", "kernel_stack", "slab", "pagetables", "sock", "percpu"))
+
+
+def test_group_with_memory_of_the_kernel(recorder: Recorder, group: Path) -> None:
+    with recorder.run(python(_KERNEL_OBJECTS), group=group, rule=['1000000 0 0 "end"']) as recording:
+        recording.wait("mark", lambda event: event.text(2).endswith("2"))
+        now = kernel_figures(group)
+        recording.go()
+        recording.wait("mark", lambda event: event.text(2).endswith("3"))
+        recording.go()
+        recording.wait("mark", lambda event: event.text(2) == "4")
+        wait_until(lambda: (kernel_figures(group)[0] or 0) < (now[0] or 0) + 4 * MIB)  # the kernel frees page tables a moment later
+        recording.go()
+        recording.finish()
+
+    before, names, tables, freed, after, _ = [event for event in recording.of("group") if event.fields[5] != "-"]
+    for figure, wanted in zip(names.fields[7:], now, strict=True):
+        assert figure == "-" if wanted is None else abs(int(figure) - wanted) <= MIB
+    grown = slice(7, 8) if now[2] is None else slice(7, 10, 2)  # KERNEL, and SLAB of version 2
+    for first, second in zip(before.fields[grown], names.fields[grown], strict=True):
+        assert int(second) - int(first) >= 0.9 * 100_000 * _DENTRY
+    assert tables[7] - names[7] >= 2048 * 4096 * 0.9
+    if tables.fields[10] != "-":
+        assert tables[10] - names[10] >= 2048 * 4096 * 0.9
+    if tables.fields[6] != "-":  # version 1 has a peak, which begins again at each mark
+        assert freed[6] - freed[7] >= 2048 * 4096 * 0.8 > after[6] - after[7]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("known", [True, False])
+def test_group_files_of_each_version(recorder: Recorder, tmp_path: Path, version: int, known: bool) -> None:
+    """Both recorders tell what the files have; known: whether they have the kernel's memory, which old kernels lack, and some are built without."""
+    gate, group = tmp_path / "gate", tmp_path / "group"
+    os.mkfifo(gate)
+    sizes = {"used": 60, "peak": 70, "kernel": 3, "tables": 1, "percpu": 4, "sockets": 2, "kills": 2}
+    found = dict(files(version, **sizes))
+    if not known:
+        found = {name: text for name, text in found.items() if "kmem" not in name}
+        lines = [line for line in found["memory.stat"].splitlines() if line.split()[0] in ("anon", "total_rss", "inactive_file")]
+        found["memory.stat"] = "".join(f"{line}\n" for line in lines)
+    code = "mark('\"end\" 1'); go()"
+    # The recorder waits where it writes a setting into the FIFO, behind the making of the group and before it reads anything of it.
+    with recorder.run(python(code), group=group, setting=["../gate 1"], rule=['1000000 0 0 "end"']) as recording:
+        wait_until(group.exists)
+        for name, text in {"cgroup.procs": "", **found}.items():
+            (group / name).write_text(text)
+        assert gate.read_text() == "1"
+        recording.wait("mark")
+        for file in group.iterdir():
+            file.unlink()
+        recording.go()
+        recording.finish()
+
+    first, last = (event for event in recording.of("group") if event.fields[5] != "-")
+    kernel = {
+        (1, True): (4 * MIB, 3 * MIB, "-", "-", "-", 2 * MIB, "-"),
+        (2, True): ("-", 3 * MIB, 3, 9, MIB, 2 * MIB, 4 * MIB),
+    }.get((version, known), ("-",) * 7)
+    assert first.fields[1:] == tuple(map(str, (70 * MIB, "-", "-", 2, 1, *kernel)))
+    assert last.fields[2:6] == ("-", "-", "-", "0") and last.fields[7:] == ("-",) * 6  # the folder is empty by now
 
 
 def test_group_that_kills(recorder: Recorder, group: Path) -> None:

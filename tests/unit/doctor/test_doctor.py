@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support import sample_runs
-from support.doctor_roots import Root, report, root  # noqa: F401  (the fixtures)
+from support.doctor_roots import Root, root  # noqa: F401  (the fixture)
 
 from memprof.doctor import kernel, known_allocations, process, tools
 from memprof.doctor import report as doctor

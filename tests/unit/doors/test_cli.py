@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import sys
+from pathlib import Path
 
 import click
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support import sample_runs
 
 import memprof as package
@@ -17,7 +19,7 @@ from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
 from memprof.programs import environments
 from memprof.programs.environments import Environment
-from memprof.records.types import Outcome
+from memprof.records.types import COMMAND, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
 
@@ -37,32 +39,41 @@ def test_hint_explains_least_peak_of_largest_model():
     small, few, many = made("s.onnx", "a", 10, 10), made("l.onnx", "few", 50, 90, 90), made("l.onnx", "many", 80, 80, 80)
     program = made("l.onnx", "app", 5, argv=("app",))
 
-    assert "accounts for this memory, --all" in _next(small, False)
-    hint = _next([*small, *few, *many, *program], False)  # few has the least run, many the least median
+    file = Path("my runs.jsonl")
+    tables = "`memprof table 'my runs.jsonl'` prints every table"
+    assert f"accounts for this memory, {tables}" in _next(small, False, file)
+    hint = _next([*small, *few, *many, *program], False, file)  # few has the least run, many the least median
     assert hint.startswith("`memprof explain ") and "l.onnx" in hint
-    assert "accounts for the least peak, that of many, --all prints every table" in hint
-    assert _next(program, False) == "--all prints every table"
+    assert f"accounts for the smallest peak, that of many, {tables}" in hint
+    alone = [replace(run, job=replace(run.job, model=replace(run.job.model, files=()))) for run in program]
+    assert _next(alone, False, file) == tables
+    programs = [*program, *made("l.onnx", "larger", 9, argv=("app", "-n", "a b"), threads=2)]
+    model = replace(programs[0].job.model, path="l.bin", files=(ModelFile("l.bin", 100, "0"),))
+    named = [replace(run, job=replace(run.job, model=model, runtime=COMMAND)) for run in programs]
+    assert _next(named, False, file) == f"`memprof explain l.bin -- app -n 'a b'` accounts for the largest peak, that of larger, {tables}"
 
 
 def test_hint_names_measured_release(monkeypatch, tmp_path):
+    file = tmp_path / "runs.jsonl"
     interpreter = tmp_path / "python"
     interpreter.symlink_to(sys.executable)
     measured = sample_runs.run(python=str(interpreter))
 
-    assert f" -r onnxruntime --python {interpreter}`" in _next([measured], False)
+    assert f" -r onnxruntime --python {interpreter}`" in _next([measured], False, file)
     made = Environment("onnxruntime", "1.19.2", "3.11.2", str(interpreter), 5, True, {})
     monkeypatch.setattr(environments, "every", lambda: [made])
-    assert " -r onnxruntime@1.19.2`" in _next([measured], False)
-    assert " -r onnxruntime`" in _next([sample_runs.run(python=sys.executable)], False)
+    assert " -r onnxruntime@1.19.2`" in _next([measured], False, file)
+    assert " -r onnxruntime`" in _next([sample_runs.run(python=sys.executable)], False, file)
 
 
 def test_hint_after_failures_only():
+    file = Path("runs.jsonl")
     failed = sample_runs.run(outcome=Outcome("error", phase="PREPARE", message="no"))
     printed = msgspec.structs.replace(failed, output_bytes=7)
 
-    assert _next([failed], False) == "" and _next([printed], True) == ""
-    assert _next([failed, printed], False) == "--verbose shows all that a failed run printed"
-    assert "explain" in _next([printed, sample_runs.run()], False)
+    assert _next([failed], False, file) == "" and _next([printed], True, file) == ""
+    assert _next([failed, printed], False, file) == "--verbose shows all that a failed run printed"
+    assert "explain" in _next([printed, sample_runs.run()], False, file)
 
 
 @pytest.mark.parametrize("name", group.listed)

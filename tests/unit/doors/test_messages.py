@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -53,14 +54,21 @@ def sentences(code: Path) -> Iterator[tuple[str, str]]:
     paths = [code] if code.is_file() else sorted(code.rglob("*.py"))
     assert paths, f"{code} holds no code"
     for path in paths:
-        tree = ast.parse(path.read_text())
-        bodies = (node.body for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)))
-        docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
-                continue
-            if " " in node.value.strip() and "Examples:" not in node.value:
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+        yield from _sentences_of(path)
+
+
+@cache
+def _sentences_of(path: Path) -> list[tuple[str, str]]:
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    bodies = (node.body for node in nodes if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)))
+    docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", node.value)
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        if " " in node.value.strip() and "Examples:" not in node.value
+    ]
 
 
 @pytest.mark.parametrize("folder", ["memprof", "reports", "runners"])

@@ -52,19 +52,7 @@ def parsed(*arguments: str) -> Words:
 
 
 def test_settings_become_suite_fields() -> None:
-    words: list[Any] = [
-        "m.onnx",
-        "-r",
-        "onnxruntime@1.19.2",
-        "--set",
-        "arena=off",
-        "--set",
-        "mode=parallel",
-        "--threads",
-        "1,2",
-        "--env",
-        "A=b",
-    ]
+    words = ["m.onnx", "-r", "onnxruntime@1.19.2", "--set", "arena=off", "--set", "mode=parallel", "--threads", "1,2", "--env", "A=b"]
     words += ["--shape", "x=1,3", "--cpus", "3,0-1", "--no-swap", "--deterministic", "--timeout", "2s", "--runs", "7", "--cache", "cold"]
 
     suite = parsed(*words).suite(HERE)

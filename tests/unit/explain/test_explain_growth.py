@@ -19,7 +19,6 @@ from memprof.explain.memory_map import PAGE, Mapping, Pages
 from memprof.explain.waterfall import ProcessSnapshot
 from memprof.records.python_lines import GrowthLine, read_lines
 
-MIB = 1 << 20
 HEAP, MMAP = 0x10000000, 0x7F0000000000
 
 
@@ -164,12 +163,6 @@ def test_growth_parts_sum_to_rss(kinds: list[tuple[int, str]], pages: int) -> No
     assert sum(part.before for part in growth.parts) == growth.rss_bytes[0]
     assert sum(part.after for part in growth.parts) == growth.rss_bytes[1] == pages * PAGE
     assert growth.pinned.whole_bytes <= growth.pinned.kept_bytes <= growth.pinned.given_back_bytes <= pages * PAGE
-
-
-LIBC = "import ctypes, mmap\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\nlibc.malloc.argtypes = [ctypes.c_size_t]\n"
-LIBC += "libc.free.argtypes = [ctypes.c_void_p]\nlibc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]\nkept = []\n"
-LIBC += "libc.mallopt(-3, 1 << 30)\n"  # M_MMAP_THRESHOLD: every block comes from the heap
-LIBC += "def block(size):\n    place = libc.malloc(size)\n    libc.memset(place, 1, size)\n    return place"
 
 
 def test_growth_lines_from_plain_rows(tmp_path) -> None:

@@ -44,20 +44,8 @@ def test_budget_named_in_answer():
     """The limit stands in the sentence, in the table and in the picture, and how many settings keep within it."""
     best = replace(proposal(1, 109 * MIB), calls=("SessionOptions.enable_cpu_mem_arena = False",))
     answer = tuner.Tuned(
-        *(
-            "net",
-            "mine",
-            search.Goal(budget=112 * MIB),
-            proposal(0, 140 * MIB),
-            (best, proposal(2, 120 * MIB)),
-            best,
-            (),
-            (),
-            9,
-            True,
-            True,
-            1e-3,
-        ),
+        *("net", "mine", search.Goal(budget=112 * MIB), proposal(0, 140 * MIB), (best, proposal(2, 120 * MIB)), best),
+        *((), (), 9, True, True, 1e-3),
         within=(3, 20),
         remarks=("the machine is busy (100% of its CPUs): times will be too long",),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support import sample_runs
+from support.growth_runs import grows
 from support.recorder_runs import Silent
 from support.sample_profiles import profile
 from support.suites import one
@@ -14,19 +14,13 @@ from support.suites import one
 from memprof.base.errors import InputError
 from memprof.explain.growth import GrowthPart, GrowthParts, Pinned
 from memprof.growth.grow import call_sites
-from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
+from memprof.growth.grow.grow import GrowRequest
 from memprof.heap.growth_sites import Rise, Rises, rises
 from memprof.heap.profile import PhaseSpan
 from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20
 EXECUTE = (PhaseSpan("EXECUTE", 0, 100),)
-
-
-def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> GrowthAnswer:
-    """An answer of `memprof grow`: processes that grew by so much with each of so many units."""
-    run = replace(sample_runs.run(), work=(sample_runs.worked(range(units + 1), [each * done for done in range(units + 1)]),))
-    return GrowthAnswer("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
 
 
 def moments(*held: dict[tuple[str, ...], float]) -> Any:

@@ -198,7 +198,9 @@ def test_load_missing_file_or_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder, and no profile lies in it"):
         load(tmp_path)
     for number in range(8):
-        (tmp_path / f"massif.out.{number}").write_text(HEADER)
+        (tmp_path / f"massif.out.{number}").write_text(HEADER + snapshot(0, 300, TREE))
+        if not number:
+            assert load(tmp_path).path == str(tmp_path / "massif.out.0")
     with pytest.raises(InputError, match=r"is a folder: name one of .+massif\.out\.0, .* and 2 more$"):
         load(tmp_path)
 

@@ -6,12 +6,11 @@ import gzip
 from pathlib import Path
 
 import pytest
-from support.sample_profiles import totals_by_function
+from support.sample_profiles import stacks, totals_by_function
 
 from memprof.base import protobuf
 from memprof.base.errors import InputError, MemprofError, UsageError
 from memprof.heap import load, pprof
-from memprof.heap.profile import HeapProfile
 
 DATA = Path(__file__).parents[2] / "data" / "heap"
 
@@ -57,12 +56,6 @@ def message(
 
 GO = (("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes"))
 SAMPLES = (((1, 2, 3), (9, 900, 4, 400)), ((4, 3), (1, 50, 0, 0)), ((1, 2, 3), (1, 100, 1, 100)))
-
-
-def stacks(profile: HeapProfile) -> dict[str, int]:
-    (snapshot,) = profile.snapshots
-    assert snapshot.tree is not None
-    return {";".join(profile.frames[frame].function for frame in stack): size for stack, size in snapshot.tree.stacks()}
 
 
 def test_go_heap_as_its_own_tool_reads_it():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.sample_profiles import LIB, MIB, PEAK, Frame, chain, comb, profile, top_by, usual
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
@@ -50,7 +51,7 @@ def only_below_at_the_end(stacks: dict[tuple[str, ...], int]) -> dict[tuple[str,
 
 
 @given(STACKS, st.booleans(), st.booleans(), st.floats(0, 0.4))
-@settings(deadline=None)
+@examples(50)
 def test_shape_keeps_every_byte(stacks, invert, fold, least):
     stacks = only_below_at_the_end(stacks)
     made = profile((0, {stack: size / MIB for stack, size in stacks.items()}))
@@ -66,7 +67,7 @@ def test_shape_keeps_every_byte(stacks, invert, fold, least):
 
 
 @given(STACKS)
-@settings(deadline=None)
+@examples(50)
 def test_shape_inverted_twice_keeps_stacks(stacks):
     stacks = only_below_at_the_end(stacks)
     made = profile((0, {stack: size / MIB for stack, size in stacks.items()}))
@@ -124,7 +125,7 @@ def test_shape_of_deep_comb_is_bounded(least):
 
 
 @given(STACKS, st.booleans())
-@settings(deadline=None)
+@examples(50)
 def test_sums_equal_tree_totals(stacks, inverted):
     made = profile((0, {stack: size / MIB for stack, size in only_below_at_the_end(stacks).items()}))
     tree = made.snapshots[0].tree
@@ -194,6 +195,19 @@ def test_diff_ignores_addresses_builds_versions():
     assert grown == ["all of the heap", "net::pack", "net::prepare", "main"]
 
 
+def test_diff_joins_two_builds_of_program():
+    """The program's functions are in one module, whatever the file of a build is called; a library keeps its name."""
+    load, pack = ("read", "main"), ("pack", "main")
+    before = profile((0, {load: 60, pack: 30}), module="/old/bin/run", command="/old/bin/run model.bin")
+    after = profile((0, {pack: 40}), module="/new/bin/run-new", command="/new/bin/run-new model.bin")
+
+    difference = judging.diff(before, after)
+
+    assert [(change.name, change.growth_bytes) for change in difference.modules] == [("run -> run-new", -50 * MIB)]
+    assert {change.module for change in difference.tree[1:]} == {"run -> run-new"}
+    assert {change.module for change in judging.diff(before, profile((0, {pack: 40}))).tree[1:]} == {"run", "libnet"}
+
+
 @pytest.mark.parametrize(
     ("name", "other"),
     [
@@ -229,7 +243,7 @@ def test_identity_differs_by_python_file():
 
 
 @given(STACKS, STACKS)
-@settings(deadline=None)
+@examples(50)
 def test_diff_changes_add_up(stacks, other):
     sides = [profile((0, {stack: size / MIB for stack, size in only_below_at_the_end(each).items()})) for each in (stacks, other)]
 

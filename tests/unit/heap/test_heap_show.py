@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from support.hostile_profile import HOSTILE, hostile
 from support.picture_text import drawn_texts
-from support.sample_profiles import COUNTS, MIB, PEAK, ROOT, chain, comb, profile, usual, write
+from support.sample_profiles import COUNTS, MIB, PEAK, ROOT, chain, comb, of_two_lines, profile, usual, write
 
 from memprof.base.errors import InputError
 from memprof.heap import diff as judging
@@ -227,11 +227,12 @@ def test_facts_match_text():
         "name": "net::Weights::read",
         "module": "libnet",
         "source": "",
+        "lines": 1,
         "self_bytes": 60 * MIB,
         "total_bytes": 60 * MIB,
     }
     assert facts["modules"][0]["name"] == "libnet"
-    assert facts["tree"][0] == {"parent": -1, "name": "all of the heap", "module": "", "source": "", "bytes": 100 * MIB}
+    assert facts["tree"][0] == {"parent": -1, "name": "all of the heap", "module": "", "source": "", "lines": 1, "bytes": 100 * MIB}
     assert facts["tree"][-1]["places"] == 8
     assert sum(node["bytes"] for node in facts["tree"] if node["parent"] == 0) == 100 * MIB
 
@@ -317,6 +318,38 @@ def test_line_in_names_by_line():
     assert [site.text for site in table.sites] == ["rt::read engine.cpp:17"]
     assert plot._finding(made, table).startswith("rt::read engine.cpp:17 held 5.0 MiB")
     assert [site.text for site in series.series(made, "function", 5).sites] == ["rt::read"]
+
+
+@pytest.mark.parametrize(("first_kib", "more"), [(1, ""), (512, " and 1 more line")])
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_function_has_line_of_largest_site(first_kib, more, invert, inverted):
+    """The line that the tool names first holds little. Every view has the largest one's, of the site and of its caller."""
+    made = of_two_lines(first_kib << 10, inverted)
+
+    text = show.render(made, ProfileView(invert=invert), width=100)
+
+    lines = [line.partition("  ")[2].strip() for line in text.splitlines() if re.search(r"\b(read|main)  ", line)]
+    assert len(lines) == 3 and all(line.endswith((f"reader.cc:16{more}", f"app.cc:7{more}")) for line in lines), text
+    assert (" largest is named (--by line)" in " ".join(text.split())) == bool(more)
+    assert [area["source"] for area in plot.facts(made)["areas"]] == ["reader.cc:16"]
+    by_line = show.render(made, ProfileView(by="line", least=0), width=100)
+    assert "reader.cc:14" in by_line and "more line" not in by_line
+
+
+@pytest.mark.parametrize(
+    ("sizes", "in_picture", "on_page"),
+    [
+        ((5, 5), "(50%), and b as much", "50% of it was allocated by a (libnet), and as much by b (libnet); "),
+        ((5, 5, 5), "(33%), and each of 2 more as much", "33% of it was allocated by a (libnet), and as much by each of 2 more; "),
+        ((5, 4), "(56%)", "56% of it was allocated by a (libnet); "),
+    ],
+)
+def test_sites_of_one_size_named_together(sizes, in_picture, on_page):
+    made = profile((0, {(name, "main"): size for name, size in zip("abc", sizes, strict=False)}))
+
+    assert plot._finding(made, series.series(made, "function", 9)).endswith(in_picture)
+    assert on_page in page.render([made])
 
 
 def test_plot_of_site_absent_at_peak():
@@ -486,7 +519,6 @@ def test_difference_shows_cancelling_changes():
         (["show", "m.massif", "--min", "x"], 2, "--min 'x' is not a percentage: write 5%"),
         (["show", "missing"], 5, "missing cannot be read: No such file or directory"),
         (["show", "."], 5, ". is a folder: name one of empty.massif, m.massif"),
-        (["plot", "one", "-o", "a.png"], 5, "one is a folder: name the profile in it, one/m.massif"),
         (["diff", "m.massif", "none"], 5, "none is a folder, and no profile lies in it"),
         (["show", "notes.txt"], 5, "notes.txt"),
         (["plot", "m.massif", "-o", "a.gif"], 2, ".png, .svg or .pdf"),
@@ -507,9 +539,6 @@ def test_heap_command_refusals(memprof, tmp_path, words, code, said):
     write(profile((0, 0.0)), tmp_path / "empty.massif")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "none").mkdir()
-    (tmp_path / "one").mkdir()
-    write(usual(), tmp_path / "one" / "m.massif")
-    (tmp_path / "one" / "phases.json").write_text("{}")
 
     done = memprof("heap", *words)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.sample_profiles import totals_by_function
+from support.sample_profiles import stacks, totals_by_function
 
 from memprof.base.errors import InputError, MemprofError, UsageError
 from memprof.heap import heap_text, load, one_moment
@@ -27,12 +27,6 @@ MAPS = """MAPPED_LIBRARIES:
 
 def read(text: str, value: str | None = None) -> HeapProfile:
     return heap_text.read(io.BytesIO(text.encode()), "made", value)
-
-
-def stacks(profile: HeapProfile) -> dict[str, int]:
-    (snapshot,) = profile.snapshots
-    assert snapshot.tree is not None
-    return {";".join(profile.frames[frame].function for frame in stack): size for stack, size in snapshot.tree.stacks()}
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ class _State:
         (b"\x80\x02N", "it is no whole pickle"),
         (b"\x80\x02NN.", "it is no whole pickle"),
         (b"\x80\x02)" + b"\x85" * 100_000 + b"}" + b"2s.", "it is no whole pickle"),
-        (b"\x80\x02})" + b"\x85" * 1_000_000 + b"Ns.", "it is no whole pickle"),  # a key whose hash would overflow C's stack
+        (b"\x80\x02})" + b"\x85" * 300_000 + b"Ns.", "it is no whole pickle"),  # a key whose hash would overflow C's stack
         (b"\x80\x02" + b"(" * 100_000, "it is no whole pickle"),
         (pickle.dumps({"segments": 5}), "a Python pickle, and not a memory snapshot of torch"),
         (made.nested("segment_type"), "not a memory snapshot of torch"),
@@ -285,7 +285,7 @@ def test_containers_beyond_limit_refused(monkeypatch):
 
 def test_torn_anywhere_is_sentence():
     content = made.pickled(made.snapshot(made.used(30)))
-    for end in range(0, len(content), 3):
+    for end in range(0, len(content), 7):
         with pytest.raises(MemprofError) as error:
             torch_snapshot.read(content[:end], "torn")
         assert "\n" not in str(error.value)

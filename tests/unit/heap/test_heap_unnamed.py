@@ -48,9 +48,10 @@ def test_massif_addresses_become_offsets(tmp_path: Path, machine: str, before: i
     for seed in tried(range(20)):
         library, base = tmp_path / "libx.so.1", 0x5C00000 + seed * 0x35000
         ends = _library(library, seed, machine)
-        _massif(tmp_path / "m", library, [base + end - before for end in ends])
-        names = [frame.function for frame in load(tmp_path / "m").frames if frame.kind == "unknown"]
-        assert sorted(names) == sorted(f"libx.so.1+{end - before:#x}" for end in ends)
+        for known in (ends, ends[:4]):
+            _massif(tmp_path / "m", library, [base + end - before for end in known])
+            names = [frame.function for frame in load(tmp_path / "m").frames if frame.kind == "unknown"]
+            assert sorted(names) == sorted(f"libx.so.1+{end - before:#x}" for end in known)
 
 
 @pytest.mark.parametrize("case", ["another build", "another machine", "no file", "few addresses"])

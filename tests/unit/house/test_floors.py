@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
+pytestmark = pytest.mark.xdist_group("floors")  # one worker reads the files
+
 # The ground first: a room imports only rooms of the floors below its own. A room is a folder of memprof with all that is in it; `memprof` itself is
 # the face that hands names on, and reports are reached by name.
 FLOORS = (
@@ -69,6 +71,8 @@ def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
     package = module if known[module].name == "__init__.py" else module.rpartition(".")[0]
     here = [] if package in ("memprof", "") else package.split(".")
     for node in statements(known[module]):
+        if isinstance(node, ast.ClassDef):
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.startswith("memprof.")]
             yield from (name.removeprefix("memprof.") for name in names if name.removeprefix("memprof.") in known)
@@ -85,16 +89,16 @@ def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
 
 
 @cache
-def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The imports of a file, wherever they stand. Expressions, which hold none, are most of a file and are not looked into."""
-    imports = []
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom | ast.ClassDef]:
+    """The imports and classes of a file, wherever they stand. Expressions, which hold none, are most of a file and are not looked into."""
+    found = []
     left: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while left:
         node = left.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imports.append(node)
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef):
+            found.append(node)
         left += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt | ast.excepthandler | ast.match_case)]
-    return imports
+    return found
 
 
 def arrows() -> dict[tuple[str, str], str]:
@@ -141,7 +145,7 @@ def test_class_names_once_in_tree() -> None:
     places: dict[str, list[str]] = {}
     for folder in ("memprof", "runners", "reports"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in statements(path):
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
     several = {name: found for name, found in places.items() if len(found) > 1}

@@ -70,21 +70,6 @@ def test_external_data_missing(tmp_path):
         identify(tmp_path / "net.onnx")
 
 
-def test_openvino_files_are_one_model(tmp_path):
-    (tmp_path / "net.xml").write_text("<net/>")
-    (tmp_path / "net.bin").write_bytes(b"weights")
-
-    assert len(identify(tmp_path / "net.xml").files) == 2
-
-
-def test_nnpackage_includes_all_files(tmp_path):
-    (tmp_path / "pkg" / "metadata").mkdir(parents=True)
-    (tmp_path / "pkg" / "metadata" / "MANIFEST").write_text("{}")
-    (tmp_path / "pkg" / "net.tflite").write_bytes(b"x")
-
-    assert len(identify(tmp_path / "pkg").files) == 2
-
-
 def test_folder_with_nested_package_refused(tmp_path):
     """Such as a home folder: all of it was read."""
     (tmp_path / "far" / "metadata").mkdir(parents=True)

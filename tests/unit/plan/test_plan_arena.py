@@ -80,7 +80,7 @@ def _by_hand(some):
 
 
 @given(st.integers(0, 10**9))
-@examples(200)
+@examples(100)
 def test_greedy_matches_bytewise_rule(seed):
     rng = random.Random(seed)
     some = [Buffer(buffer.id, buffer.lower + 1, buffer.upper + 1, buffer.size) for buffer in buffers(rng, rng.randint(1, 14), 7)]
@@ -92,14 +92,14 @@ def test_greedy_matches_bytewise_rule(seed):
 
 
 def test_greedy_gapless_buffers_in_seconds():
-    count = 60_000
+    count = 40_000
     some = made([(step, count, 64) for step in range(count)])
 
     begin_s = time.process_time()
     placed = greedy(some)
 
     assert placed.size_bytes == 64 * count and placed.proven
-    assert time.process_time() - begin_s < 10  # CPU time: 2.2 s; with a look at each other 20 s
+    assert time.process_time() - begin_s < 4  # CPU time: 1.0 s; with a look at each other 6 s
 
 
 def test_greedy_moments_far_apart():
@@ -115,7 +115,7 @@ def test_greedy_permanent_buffers_first_and_aligned():
 
 
 def test_pack_matches_brute_force():
-    for seed in tried(range(700)):
+    for seed in tried(range(350)):
         rng = random.Random(f"pack {seed}")
         some = buffers(rng, rng.randint(0, 6), rng.randint(1, 8))
         packed = pack(some, solver=False)
@@ -153,11 +153,9 @@ def test_exact_search_agrees_with_cpsat():
         pytest.skip("ortools is not installed")
     from memprof.plan.arenas import cpsat
 
-    kinds = set()
-    for seed in tried(range(120)):
+    for seed in tried(range(60)):
         some = dense_buffers(random.Random(f"dense {seed}"))
         ours, theirs = fit(some, load(some), 200_000, bool), cpsat.fit(some, load(some), 20)
-        kinds.add(ours.impossible)
 
         assert (ours.offsets is None, ours.impossible) == (theirs.offsets is None, theirs.impossible), seed
         for offsets in (ours.offsets, theirs.offsets):
@@ -205,7 +203,7 @@ def _moved(some, by):
 
 
 @given(st.integers(0, 10**9))
-@examples(200)
+@examples(100)
 def test_sections_keep_overlaps(seed):
     rng = random.Random(seed)
     some = buffers(rng, rng.randint(1, 12), 9)
@@ -262,7 +260,7 @@ def test_minimalloc_missing_or_binary_file(tmp_path):
 
 
 @given(st.binary(max_size=80))
-@examples(200)
+@examples(100)
 def test_minimalloc_random_bytes(tmp_path_factory, some):
     path = tmp_path_factory.mktemp("fuzz") / "b.csv"
     path.write_bytes(b"id,lower,upper,size\n" + some)

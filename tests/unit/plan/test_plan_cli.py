@@ -20,11 +20,6 @@ from memprof.plan.swapping import ModelRuns, at_shapes
 from memprof.reports.tables.planned import beside
 
 
-@pytest.mark.parametrize("command", ["show", "reorder", "residency", "plot", "pack"])
-def test_help_examples(memprof: Memprof, command: str) -> None:
-    assert "Examples:" in memprof("plan", command, "--help").stdout
-
-
 def test_reorder_tflite_keeps_results(tmp_path: Path, memprof: Memprof) -> None:
     pytest.importorskip("ai_edge_litert")
     from ai_edge_litert.interpreter import Interpreter, OpResolverType

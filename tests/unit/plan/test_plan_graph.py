@@ -8,17 +8,12 @@ from typing import Any
 import pytest
 
 onnx = pytest.importorskip("onnx")
-np = pytest.importorskip("numpy")
 
-from support import plan_models as models
 from support.plan_models import node, save, value
 
 from memprof import zoo
 from memprof.base.errors import InputError, UsageError
 from memprof.plan.graphs.read import given_shapes, read
-from memprof.plan.graphs.reduced import problem
-from memprof.plan.graphs.weights import account
-from memprof.plan.orders.problem import peak
 
 
 @pytest.mark.parametrize(
@@ -69,29 +64,6 @@ def test_other_formats_and_folders_refused(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(InputError, match="No such file"):
         read(tmp_path / "none.onnx")
-
-
-def _whole(path: Path) -> None:
-    """All that is done with a file before anything is shown."""
-    graph = read(path)
-    account(graph)
-    reduced = problem(graph, True).problem
-    peak(reduced, range(reduced.count))
-
-
-@pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("seeds")
-    files = {"onnx": models.wide(folder / "w.onnx").read_bytes()}
-    zoo.make("shared_if", folder / "s.onnx", format="onnx", size_bytes=4096)
-    files["onnx if"] = (folder / "s.onnx").read_bytes()
-    try:
-        from support.plan_tflite import control_flow
-
-        files["tflite"] = control_flow(folder / "c.tflite").read_bytes()
-    except ImportError:
-        pass
-    return files
 
 
 def test_shapes_from_words() -> None:

@@ -111,7 +111,7 @@ def test_order_refusals():
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_best_order_equals_brute_force(inplace):
-    for seed in tried(range(800)):
+    for seed in tried(range(400)):
         rng = random.Random(f"order {inplace} {seed}")
         problem = graph(rng, rng.randint(0, 8), inplace)
         best = best_order(problem)
@@ -161,7 +161,7 @@ def _orders(problem, done=()):
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_series_parallel_graph_solved(inplace):
-    for seed in tried(range(700)):
+    for seed in tried(range(350)):
         rng = random.Random(f"sp {inplace} {seed}")
         problem = series_parallel_graph(rng, rng.randint(1, 8), inplace)
         order = series_parallel(problem, bits(problem))
@@ -193,7 +193,7 @@ def test_series_parallel_deep_graph():
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@examples(300)
+@examples(150)
 def test_heuristics_give_valid_orders(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 14), inplace)
@@ -208,7 +208,7 @@ def test_heuristics_give_valid_orders(seed, inplace):
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@examples(300)
+@examples(150)
 def test_greedy_choice_is_best_ready(seed, inplace):
     rng = random.Random(seed)
     graph_bits = bits(graph(rng, rng.randint(1, 14), inplace))
@@ -282,7 +282,7 @@ def test_proof_by_single_order():
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@examples(300)
+@examples(150)
 def test_buffers_match_steps(seed, inplace):
     """What is alive at each step is the same, counted by step or by buffer."""
     rng = random.Random(seed)
@@ -297,7 +297,7 @@ def test_buffers_match_steps(seed, inplace):
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@examples(200)
+@examples(100)
 def test_pieces_cost_same_as_whole(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 12), inplace)

@@ -169,6 +169,8 @@ def test_indices_out_of_range_refused(tmp_path: Path) -> None:
         return write(tmp_path / "m.tflite", ["EXP"], [main])
 
     assert read(broken()).operators
+    with pytest.raises(InputError, match="there is no graph in it"):
+        read(write(tmp_path / "none.tflite", ["EXP"], []))
     for change in ({"output": 9}, {"code": 3}):
         with pytest.raises(InputError, match="not a TFLite model, or not a complete one"):
             read(broken(**change))

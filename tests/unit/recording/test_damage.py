@@ -33,6 +33,7 @@ def rich() -> Recording:
     recording.look(rss=30, hwm=40, shares={"rss": 30, "pss": 30, "anon": 20, "private": 30}, read=7)
     recording.startup(peak=30)
     recording.group(9, 10, 5)
+    recording.kernel(3, 2, None, 1, None, 0, None, reset="-")
     recording.begin("EXECUTE")
     recording.fork(101)
     recording.vfork(102)
@@ -220,6 +221,8 @@ def test_foreign_file_is_refused(lines: list[bytes], said: str) -> None:
         b"shares 1 2 100 7",
         b"kills 1",
         b"group 1 2",
+        b"group 1 2 3 4 5 1 x",
+        b"group 1 2 3 4 5 1 6 - - - - y",
         b"separate 1 2",
         b"start " + b"9" * 5000,
     ],

@@ -268,6 +268,7 @@ LINES = {
     "about nothing": '{"mark":"about","pid":100}',
     "stray nothing": '{"mark":"stray","pid":100,"phase":"X"}',
     "no words": '{"mark":"say","pid":100,"text":7}',
+    "no figures": '{"mark":"anchor","pid":100,"phase":"X","iteration":1}',
     "no value": '{"mark":"value","pid":100,"name":"x","t_ns":0,"value":"1"}',
 }
 

@@ -243,7 +243,13 @@ class Recording:
         self._tell(f"huge %d {count}")
 
     def group(self, peak: float, both: float, refaults: int, kills: int = 0) -> None:
+        """The control group is read at a mark, as recorders wrote it that did not read the kernel's memory."""
         self._tell(f"group %d {int(peak * MIB)} {int(both * MIB)} {refaults} {kills} 1")
+
+    def kernel(self, *mib: float | None, reset: str = "1", peak: float = 1) -> None:
+        """The group and the kernel's memory in it are read: its peak, all of it, stacks, slab, page tables, sockets, and data by CPU."""
+        fields = " ".join("-" if size is None else str(int(size * MIB)) for size in mib)
+        self._tell(f"group %d {int(peak * MIB)} - 0 0 {reset} {fields}")
 
     def buffers(self, pid: int, *buffers: str) -> None:
         """A process's buffers are read, each `KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT`, the last three in MiB; `-` if they may not be."""

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -15,18 +16,23 @@ from support.sample_runs import MIB, job, run
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.campaign.progress import Silent
+from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
+from memprof.growth.laws import laws
+from memprof.growth.laws.terms import SizePoint
 from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.summary import Key
 from memprof.records.types import About, Job, Outcome
 from memprof.regressions.bisect import bisect as bisecting
 from memprof.regressions.bisect import search
-from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState
+from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState, StepSide
 from memprof.regressions.bisect.search import FigureQuestion, Look, Unable, Unanswered
 from memprof.regressions.bisect.version_range import Versions
+from memprof.reports.tables import bisect as report
+from memprof.subjects.dimensions import parse
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
-from memprof.verdicts import compare, sample_distance
+from memprof.verdicts import compare, growth, sample_distance
 from memprof.verdicts.verdicts import Limits
 from memprof.versions import measurement
 
@@ -221,9 +227,24 @@ def answered(asked: Versions, said: list[str] | None = None, **rest: object) -> 
     return bisecting.bisect_versions(request, Silent(), None, (said if said is not None else []).append)
 
 
-def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.reports.tables import bisect as report
+def stopped(monkeypatch: pytest.MonkeyPatch, asked: Versions, after: int) -> None:
+    """A search of these versions that is interrupted after so many runs."""
+    measure, count = bisecting.campaign.measure, 0
 
+    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        nonlocal count
+        for measured in measure(orders, progress, keep):  # type: ignore[arg-type]
+            yield measured
+            count += 1
+            if count == after:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bisecting.campaign, "measure", interrupted)
+        answered(asked)
+
+
+def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "1.15 needs numpy below 2", 10: "1.10 was yanked"})
     answer = answered(asked)
     line, also = report.sentences(answer)
@@ -240,8 +261,6 @@ def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bisect_alike_ends_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.reports.tables import bisect as report
-
     asked, noted = fake(monkeypatch, [200] * 9)
     (line,) = report.sentences(answered(asked))
     assert "1.0 and 1.8 do not differ in RSS peak of PEAK" in line and "There is nothing to search (2 of 9 releases measured" in line
@@ -264,22 +283,9 @@ def test_bisect_without_version_at_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bisect_continues_after_interruption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "yanked"})
-    measure, count = bisecting.campaign.measure, 0
-
-    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        nonlocal count
-        for measured in measure(orders, progress, keep):  # type: ignore[arg-type]
-            yield measured
-            count += 1
-            if count == 30:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        answered(asked)
+    stopped(monkeypatch, asked, 30)
     first = len(noted)
     said: list[str] = []
-    monkeypatch.setattr(bisecting.campaign, "measure", measure)
     assert answered(asked, said).searched.steps[0].at == 11
     assert said == ["goes on where the search was stopped: 30 runs of 3 releases are known"]
     again = noted[first:]
@@ -291,19 +297,10 @@ def test_bisect_continues_after_interruption(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_bisect_not_continued_on_other_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
-    measure = bisecting.campaign.measure
-
-    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
     machine = replace(HERE.machine(), kernel="6.1.9", cpus=64)
-    monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
     monkeypatch.setattr(HERE, "machine", lambda: machine)
-    with pytest.raises(KeyboardInterrupt):
-        answered(asked)
+    stopped(monkeypatch, asked, 1)
     monkeypatch.setattr(HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
-    monkeypatch.setattr(bisecting.campaign, "measure", measure)
     said: list[str] = []
     assert answered(asked, said).searched.steps[0].at == 11
     assert said == ["a search that was stopped is not continued: it was on another machine (kernel 6.1 against 6.18, CPUs 64 against 2)"]
@@ -312,15 +309,7 @@ def test_bisect_not_continued_on_other_machine(monkeypatch: pytest.MonkeyPatch) 
 
 def test_bisect_not_continued_with_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
-    measure = bisecting.campaign.measure
-
-    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(bisecting.campaign, "measure", interrupted)
-        answered(replace(asked, facts={"model net.onnx": "1", "Python": "3.11.7", "file x.py": "1"}))
+    stopped(monkeypatch, replace(asked, facts={"model net.onnx": "1", "Python": "3.11.7", "file x.py": "1"}), 1)
     said: list[str] = []
     assert answered(replace(asked, facts={"model net.onnx": "2", "Python": "3.11.9", "file x.py": "1"}), said).searched.steps[0].at == 11
     assert said == ["a search that was stopped is not continued: another since then: model net.onnx, Python"]
@@ -390,12 +379,6 @@ def test_bisect_undecided_by_noisy_ends(monkeypatch: pytest.MonkeyPatch) -> None
 
 def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[int, str] | None = None) -> tuple[Versions, list[str]]:
     """Versions whose law of memory by batch has these bytes per unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
-    from types import SimpleNamespace
-
-    from memprof.growth.laws import laws
-    from memprof.growth.laws.terms import SizePoint
-    from memprof.subjects.dimensions import parse
-
     versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)
     rng = random.Random(1)
 
@@ -414,8 +397,6 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
 
 
 def test_bisect_by_term_of_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.reports.tables import bisect as report
-
     asked, noted = several(monkeypatch, [65536.0] * 11 + [98304.0] * 9, {12: "it cannot be built"})
 
     answer = answered(asked, metric="law_bytes", vary=("batch=1..64",))
@@ -443,15 +424,11 @@ def test_bisect_by_law_without_term(monkeypatch: pytest.MonkeyPatch, level: floa
 
 
 def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.verdicts import growth
-
     asked, _ = fake(monkeypatch, [200.0] * 9)
     calls: list[str] = []
     stop_at = 5
 
     def grown(request: object, progress: object, keep: object) -> object:
-        from types import SimpleNamespace
-
         variant = request.suite.only  # type: ignore[attr-defined]
         calls.append(request.suite.version)  # type: ignore[attr-defined]
         if len(calls) == stop_at:
@@ -499,12 +476,6 @@ def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_report_names_slices_at_first_change() -> None:
-    from types import SimpleNamespace
-
-    from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
-    from memprof.regressions.bisect.bisect_request import StepSide
-    from memprof.reports.tables import bisect as report
-
     def side(kept: int, later: int, *settings: dict[str, str]) -> StepSide:
         phases = (
             PhaseLook("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),

@@ -212,14 +212,25 @@ def peaks(draw: random.Random, noise: float, factor: float = 1.0) -> list[float]
     return [draw.gauss(100, noise) * factor for _ in range(5)]
 
 
-def verdict(before: Sequence[float], after: Sequence[float]) -> str:
+def judged(before: Sequence[float], after: Sequence[float]) -> verdicts.Judged:
     base, head = (row(KEY, PEAK, "rss_peak_bytes", tuple(peak * MIB for peak in side), True) for side in (before, after))
-    return verdicts.judge_row(base, head, 0).verdict
+    return verdicts.judge_row(base, head, 0)
+
+
+def verdict(before: Sequence[float], after: Sequence[float]) -> str:
+    return judged(before, after).verdict
 
 
 @pytest.mark.parametrize(
     ("noise", "modes", "repeats", "spike", "undecided"),
-    [(0.3, (0,), 5, 0, 0), (1, (0,), 5, 0, 0.02), (7, (0,), 5, 0, 0.035), (0.05, (0, 4.6), 5, 0, 0.04), (0.3, (0,), 20, 30, 0.04)],
+    [
+        (0.3, (0,), 5, 0, 0),
+        (1, (0,), 5, 0, 0.02),
+        (7, (0,), 5, 0, 0.035),
+        (0.05, (0, 4.6), 5, 0, 0.04),
+        (0.05, (0, 4, 8), 5, 0, 0.2),
+        (0.3, (0,), 20, 30, 0.04),
+    ],
 )
 def test_same_build_never_called_worse(noise, modes, repeats, spike, undecided):
     """spike: of one repeat of each side, in MiB. undecided: the largest share of pairs that is bearable."""
@@ -246,42 +257,9 @@ def test_five_percent_found(noise):
 def test_five_percent_below_noise_not_called():
     """Five repeats cannot tell 5% from noise of 7%: the row says which change it needs, and is no false certainty."""
     draw = random.Random(39)
-    judged = [verdicts.judge_row(*sides, 0) for sides in ((_row(peaks(draw, 7)), _row(peaks(draw, 7, 1.05))) for _ in range(100))]
+    found = [judged(peaks(draw, 7), peaks(draw, 7, 1.05)) for _ in range(100)]
 
-    assert sum((row.threshold or 0) > 5 * MIB for row in judged) >= 95
-
-
-def _row(values):
-    return row(KEY, PEAK, "rss_peak_bytes", tuple(value * MIB for value in values), True)
-
-
-def test_lone_spike_never_called_worse():
-    draw = random.Random(39)
-    judged = []
-    for _ in range(200):
-        after = peaks(draw, 0.5)
-        after[draw.randrange(5)] *= 1.4
-        judged.append(verdict(peaks(draw, 0.5), after))
-
-    assert judged.count("regressed") <= 1
-
-
-def test_repeat_that_compiles_hides_no_doubling():
-    """The first repeat of each side compiles, and the program has doubled: no verdict is fine."""
-    draw = random.Random(39)
-    found = [verdict([270, *peaks(draw, 5)[1:]], [277, *peaks(draw, 5, 2)[1:]]) for _ in range(100)]
-
-    assert found.count("ok") == 0
-
-
-def test_small_steps_found_against_kept_baseline():
-    """3% in each of ten changes: within a band of 10% each time if the baseline moves along."""
-    draw = random.Random(39)
-    first = peaks(draw, 0.5)
-
-    found = [verdict(first, peaks(draw, 0.5, 1.03**change)) for change in range(1, 11)]
-
-    assert found == ["regressed"] * 10
+    assert sum((row.threshold or 0) > 5 * MIB for row in found) >= 95
 
 
 def test_proposed_budget_holds():

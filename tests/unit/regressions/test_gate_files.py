@@ -17,15 +17,6 @@ from memprof.records.types import PEAK, About, Outcome
 from memprof.verdicts import baseline, budgets
 
 
-def test_baseline_repeats_above_limit_refused(memprof, files):
-    content = json.loads((files / "base.json").read_bytes())
-    content["entries"][0]["rows"][0]["values"] = list(range(2001))
-    (files / "base.json").write_text(json.dumps(content))
-    done = memprof("gate", "head.jsonl", "--baseline", "base.json")
-    assert (done.returncode, done.stdout) == (5, "")
-    assert done.stderr.endswith("2001 repeats are more than can be judged; 2000 are the most\n")
-
-
 def test_baseline_round_trip(tmp_path):
     before = baseline.entries(
         [*runs(), *runs("b", threads=2, where=machine("there")), *runs("c", exact=False)], ["rss_peak_bytes", "time_ns"]
@@ -161,44 +152,50 @@ def test_baseline_update_changes_and_refusals(memprof, files):
     assert memprof("baseline", "update", "base.jsonl", "-o", "new.json", "--metric", "rss").returncode == 2
 
 
+def first_entry(text, harm):
+    """A baseline with this done to its first entry."""
+    content = json.loads(text)
+    harm(content["entries"][0])
+    return json.dumps(content)
+
+
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("harm", "says"),
     [
         (None, "No such file or directory; memprof baseline update RUNS.jsonl -o bad.json makes one"),
-        ("", "is empty"),
-        ("hello\n", "is neither a runs file nor a baseline"),
-        ("{}", "is neither a runs file nor a baseline"),
-        ("TORN", "is torn"),
-        ('{\n "memprof_ba', "is torn"),
-        ("NEWER", "written by a newer memprof (schema 99; this one reads up to 2)"),
-        ("FIELD", "Object contains unknown field `colour` - at `$.entries[0]`"),
-        ("TYPE", "Expected `float`, got `str` - at `$.entries[0].rows[0].values[0]`"),
-        ("METRIC", "rss is not a metric of this memprof"),
-        ("MACHINE", "comes from the machine 'mars', which is not described"),
-        ("NO ROWS", "is a baseline without a row"),
+        (lambda text: "", "is empty"),
+        (lambda text: "hello\n", "is neither a runs file nor a baseline"),
+        (lambda text: "{}", "is neither a runs file nor a baseline"),
+        (lambda text: text[: len(text) // 2], "is torn"),
+        (lambda text: '{\n "memprof_ba', "is torn"),
+        (
+            lambda text: json.dumps({**json.loads(text), "memprof_baseline": 99, "more": 1}),
+            "written by a newer memprof (schema 99; this one reads up to 2)",
+        ),
+        (
+            lambda text: first_entry(text, lambda entry: entry.update(colour="red")),
+            "Object contains unknown field `colour` - at `$.entries[0]`",
+        ),
+        (
+            lambda text: first_entry(text, lambda entry: entry["rows"][0]["values"].insert(0, "many")),
+            "Expected `float`, got `str` - at `$.entries[0].rows[0].values[0]`",
+        ),
+        (lambda text: text.replace("rss_peak_bytes", "rss"), "rss is not a metric of this memprof"),
+        (lambda text: text.replace('"machine":"here"', '"machine":"mars"'), "comes from the machine 'mars', which is not described"),
+        (lambda text: json.dumps({**json.loads(text), "entries": []}), "is a baseline without a row"),
+        (
+            lambda text: first_entry(text, lambda entry: entry["rows"][0].update(values=list(range(2001)))),
+            "2001 repeats are more than can be judged; 2000 are the most",
+        ),
+        *(
+            (lambda text, value=value: text.replace('"values":[', f'"values":[{value},', 1), "larger than any")
+            for value in ("-1", "1e308", "9" * 30)
+        ),
     ],
 )
-def test_baseline_bad_content_refused(memprof, files, content, says):
-    good = (files / "base.json").read_text()
-    baseline = json.loads(good)
-    if content == "TORN":
-        content = good[: len(good) // 2]
-    elif content == "NEWER":
-        content = json.dumps({**baseline, "memprof_baseline": 99, "more": 1})
-    elif content == "FIELD":
-        baseline["entries"][0]["colour"] = "red"
-        content = json.dumps(baseline)
-    elif content == "TYPE":
-        baseline["entries"][0]["rows"][0]["values"][0] = "many"
-        content = json.dumps(baseline)
-    elif content == "METRIC":
-        content = good.replace("rss_peak_bytes", "rss")
-    elif content == "MACHINE":
-        content = good.replace('"machine":"here"', '"machine":"mars"')
-    elif content == "NO ROWS":
-        content = json.dumps({**baseline, "entries": []})
-    if content is not None:
-        (files / "bad.json").write_text(content)
+def test_baseline_bad_content_refused(memprof, files, harm, says):
+    if harm is not None:
+        (files / "bad.json").write_text(harm((files / "base.json").read_text()))
 
     done = memprof("gate", "head.jsonl", "--baseline", "bad.json")
 
@@ -273,8 +270,6 @@ def test_gate_metric_chosen_or_absent(memprof, files):
 def test_gate_threshold_widened(memprof, files):
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "10%").returncode == 0
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "much").returncode == 2
-    bare = memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "5")
-    assert (bare.returncode, "--threshold '5' has no unit: write 5% or 5MiB" in bare.stderr) == (2, True)
 
 
 def test_baseline_from_elsewhere_and_strict(memprof, files):
@@ -417,24 +412,13 @@ def test_gate_pipe_in_and_out(memprof, files):
     assert (done.returncode, (files / "-").exists()) == (2, False)
 
 
-@pytest.mark.parametrize(
-    "content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 20_000 + "b = 1", "#" * (1 << 20), "peak = '" + "9" * 5000 + "'"]
-)
+@pytest.mark.parametrize("content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 20_000 + "b = 1", "#" * (1 << 20)])
 def test_toml_too_deep_or_long(memprof, files, content):
     (files / "bad.toml").write_text(content + "\n")
 
     for words, code in ((["head.jsonl", "--budgets", "bad.toml"], 2), (["--run", "bad.toml", "--baseline", "base.json"], 5)):
         done = memprof("gate", *words)
         assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
-
-
-@pytest.mark.parametrize("value", ["-1", "1e308", "9" * 30])
-def test_baseline_impossible_values_refused(memprof, files, value):
-    (files / "bad.json").write_text((files / "base.json").read_text().replace('"values":[', f'"values":[{value},', 1))
-
-    done = memprof("gate", "head.jsonl", "--baseline", "bad.json")
-
-    assert (done.returncode, "larger than any" in done.stderr) == (5, True), done.stderr
 
 
 def acknowledge(folder, until="2999-12-31", where='model = "net*"\n', reason="a larger cache"):

@@ -24,7 +24,7 @@ from memprof.regressions.gate.request import BASE, HEAD, GateRequest, GateSides
 from memprof.reports.tables import table
 from memprof.subjects.order import Order
 from memprof.verdicts import baseline, verdicts
-from memprof.verdicts.verdicts import Proof
+from memprof.verdicts.verdicts import Limits, Proof
 
 NAMES = ("fp16 @ cpu", "x (head)")
 GROWN = 10  # MiB that head has more
@@ -80,12 +80,12 @@ def test_sides_keep_names_of_variants(tmp_path: Path) -> None:
     assert {row.key.variant for row in rows if row.verdict == "regressed"} == set(NAMES)
 
 
-def checks(tmp_path: Path) -> tuple[Checks, Sequence[Run]]:
+def checks(tmp_path: Path, limits: Limits = Limits()) -> tuple[Checks, Sequence[Run]]:
     measured = measure_sides(both_sides(), {BASE: tmp_path / "base.jsonl", HEAD: tmp_path / "head.jsonl"}, Silent())
     sides = {side: baseline.GateSide(baseline.entries(some), from_runs=tuple(some)) for side, some in measured.items()}
     known = GateSides("", sides[BASE], sides[HEAD], lambda side, place: orders_at(both_sides()[side], place))
     kept: list[Run] = []
-    return Checks(GateRequest(), known, Silent(), lambda line: kept.append(store.decode(line, "a run"))), kept
+    return Checks(GateRequest(limits=limits), known, Silent(), lambda line: kept.append(store.decode(line, "a run"))), kept
 
 
 def test_confirmed_sides_are_fields(tmp_path: Path) -> None:
@@ -109,6 +109,12 @@ def test_proof_sides_are_fields(tmp_path: Path) -> None:
     sides = {"as it is", "measured again", "5% more"}
     assert {(made.job.variant, made.job.side) for made in kept} == {("fp16 @ cpu", side) for side in sides}
     assert {row.key.heading for row in proof.rows} == {"fp16 @ cpu (measured again)", "fp16 @ cpu (5% more)"}
+
+
+def test_proof_of_blind_gate(tmp_path: Path) -> None:
+    proof = checks(tmp_path, Limits(share=0.2))[0].proof()
+
+    assert isinstance(proof, Proof) and (proof.seen, proof.silent) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,10 @@ def test_waterfall_has_them_beside_the_resident_set():
     assert max(axes.get_xlim()[1] for axes in figure.axes) > 491
 
 
-def charged(made: Run, mib: float) -> Run:
-    return replace(made, charged=Charged(peak_bytes=int(mib * MIB)))
+def charged(made: Run, mib: float, **kernel: float) -> Run:
+    """The run with this charge of its control group, and these peaks of the kernel's memory in it, all in MiB."""
+    sizes = {f"{name}_peak_bytes": int(size * MIB) for name, size in kernel.items()}
+    return replace(made, charged=Charged(peak_bytes=int(mib * MIB), **sizes))
 
 
 def swapped(made: Run, mib: float) -> Run:
@@ -185,6 +187,18 @@ def swapped(made: Run, mib: float) -> Run:
             lambda made: charged(with_devices(made), 400),
             "400.0 MiB at most here (RSS peak 270.0 MiB, device memory up to 300.0 MiB, page tables up to 1.0 MiB)",
         ),
+        (
+            lambda made: charged(with_devices(made), 400, kernel=20, slab=12, page_tables=3, kernel_stacks=2, percpu=0.5, sockets=6),
+            # page tables once, as the kernel has them of the group
+            "device memory up to 300.0 MiB, kernel memory up to 20.0 MiB with slab up to 12.0 MiB and page tables up to 3.0 MiB and "
+            "stacks up to 2.0 MiB and per-CPU data up to 512.0 KiB, sockets up to 6.0 MiB)",
+        ),
+        (  # version 1 tells of no parts, and the processes of their page tables
+            lambda made: charged(with_devices(made), 400, kernel=20, sockets=0),
+            "device memory up to 300.0 MiB, kernel memory up to 20.0 MiB with page tables up to 1.0 MiB)",
+        ),
+        (lambda made: charged(made, 400, kernel=20), "(RSS peak 270.0 MiB, kernel memory up to 20.0 MiB)"),
+        (lambda made: charged(swapped(made, 350), 400, kernel=20), "kernel memory up to 20.0 MiB, 90.0 MiB swapped out beside it)"),
         (with_devices, "here a peak of 270.0 MiB in RSS, and of 300.0 MiB beside it"),
         (lambda made: with_devices(made, peak=13, end=1), None),
         (lambda made: swapped(made, 350), "together: here a peak of 270.0 MiB in RSS, 350.0 MiB with swapped pages"),
@@ -198,6 +212,21 @@ def swapped(made: Run, mib: float) -> Run:
 def test_sentence_on_the_figure_of_a_limit(change, words):
     text = table.render([change(run())], brief=True)
     assert (words in text) if words else ("a limit of a container" not in text and "a device is full" not in text)
+
+
+def test_kernel_memory_in_tables_and_csv():
+    made = charged(run(), 400, kernel=20, slab=12)
+    made = replace(
+        made, marks=tuple(replace(mark, charged_slab_peak_bytes=9 * MIB) if mark.phase == "PREPARE" else mark for mark in made.marks)
+    )
+    cell = cells(table.render([made], ["charged_slab_peak_bytes"], unit="MiB"), "Slab of the control group, peak (MiB)")["a"]
+    assert (cell["PREPARE"], cell["PEAK"], cell["EXECUTE"]) == ("9.00", "12.0", "-")
+    rows = frame.runs_frame([made]).set_index("phase")
+    assert rows.loc[PEAK, "charged_kernel_peak_bytes"] == 20 * MIB
+    assert rows.loc["PREPARE", "charged_slab_peak_bytes"] == 9 * MIB
+    (row,) = [row for row in json.loads(table.render([made], format="json")) if row["phase"] == PEAK]
+    assert (row["charged_kernel_peak_bytes"], row["charged_slab_peak_bytes"]) == (20 * MIB, 12 * MIB)
+    assert "charged_sockets_peak_bytes" not in row or row["charged_sockets_peak_bytes"] is None
 
 
 def test_charge_of_the_run_and_of_a_phase():

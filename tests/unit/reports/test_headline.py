@@ -87,8 +87,8 @@ TIMES = ", 2.3 times the model's 100.0 MiB"
         ([run(outcome=Outcome("signal", "EXECUTE", signal=9))], ""),
         (
             [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
-            "1 of 4 variants failed in every run: net.onnx, d. Of 3 PEAKs, the least is "
-            "270.0 MiB (b, 2 threads), and the largest is 279.0 MiB (c, default threads).",
+            "1 of 4 variants failed in every run: net.onnx, d. The smallest of 3 PEAKs is 270.0 MiB (b, 2 threads). "
+            "The largest is 279.0 MiB (c, default threads); above the baseline, that is 2.4 times the model's 100.0 MiB.",
         ),
     ],
     ids=["one", "kept", "nothing kept", "polled", "failed", "several"],
@@ -107,7 +107,7 @@ def test_sentence_compares_within_one_model():
     made = [run("a"), run("b", extra_mib=2)]
     large = (run("a", extra_mib=90), run("b", extra_mib=99))
     made += [replace(one, job=replace(one.job, model=replace(one.job.model, name="big.onnx"))) for one in large]
-    sentences = headline.of_runs(made).split(". Of")
+    sentences = headline.of_runs(made).split(". The smallest")
     assert len(sentences) == 2 and sentences[0].count("big.onnx") == 2 and sentences[1].count("net.onnx") == 2
     assert headline.of_picture(made) == "PEAK of big.onnx 360.0 MiB (a) to 369.0 MiB (b); of net.onnx 270.0 MiB (a) to 272.0 MiB (b)"
 
@@ -134,8 +134,8 @@ def test_sentence_of_two_releases_tells_change():
     words = f"net.onnx, {made[0].job.runtime} 1.9.2 to 1.20.0: PEAK is 27.0 MiB more (270.0 MiB to 297.0 MiB"
     few = ", with too few repeats to tell it from noise), in PREPARE; at the end of PREPARE anonymous memory is 27.0 MiB more"
     assert headline.of_runs(made).startswith(words + few)
-    assert "the least is" in headline.of_runs([run("a"), run("b")]), "one release"
-    assert "the least is" in headline.of_runs([*made, of_version("1.30")])
+    assert "The smallest of" in headline.of_runs([run("a"), run("b")]), "one release"
+    assert "The smallest of" in headline.of_runs([*made, of_version("1.30")])
 
 
 def test_modes_of_what_stays_are_told():

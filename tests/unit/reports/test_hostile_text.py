@@ -49,9 +49,9 @@ def test_own_commands_stay_code(text, markdown):
 
 
 def test_own_commands_are_code_on_page():
-    page_text = page.render([replace(run(), warnings=("so `memprof run --set a=1` with --shape differs from `<b>`",))])
+    page_text = page.render([replace(run(), warnings=("so `memprof run --set a=1` with --top-k, a--b or -- 3 differs from `<b>`",))])
 
-    assert "so <code>memprof run --set a=1</code> with <code>--shape</code> differs from `&lt;b&gt;`" in page_text
+    assert "so <code>memprof run --set a=1</code> with <code>--top-k</code>, a--b or -- 3 differs from `&lt;b&gt;`" in page_text
 
 
 @pytest.mark.parametrize("style", ["phases", "models", "swap", "load"])

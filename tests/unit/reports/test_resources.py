@@ -136,13 +136,6 @@ def test_fit_ends_with_yaml(form: str) -> None:
     assert ("```yaml" in text) == (form == "markdown")
 
 
-def test_block_is_yaml_of_kubernetes() -> None:
-    found = resources.of_fit(fit_results.made())
-    assert found is not None
-    content = yaml.safe_load(resources.yaml(found))
-    assert content == {"resources": {"requests": {"memory": "60Mi"}, "limits": {"memory": "66Mi"}}}
-
-
 def test_environment_is_yaml_of_kubernetes() -> None:
     """A value of a variable is text, and no letter of it ends the line."""
     env = {"ORT_DISABLE_TELEMETRY": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "WORDS": 'a: "b"\n- c # d'}

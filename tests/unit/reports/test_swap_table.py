@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from support.sample_runs import MIB, machine, mark, run, timeline
 from support.tables import cells
-from support.trainer import LAYERS, TENSOR_KIB, trained  # noqa: F401  (the fixtures)
 
 from memprof.base.errors import UsageError
 from memprof.records import store

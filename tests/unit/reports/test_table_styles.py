@@ -40,13 +40,6 @@ def test_threads_style_needs_thread_counts():
         table.render([run()], style="threads")
 
 
-def swapped(name, variant, mib):
-    """A run that is at `mib` until 3 s after its begin, and at three times that for one second more; its STARTUP ends at 0.4 s."""
-    starting = [(0, MIB, 0, 0), (S // 10, mib * MIB, 10 * MIB, 0)]
-    high = [(3 * S, mib * MIB, 10 * MIB, 0), (3 * S + 1, 3 * mib * MIB, 10 * MIB, 0), (4 * S, 3 * mib * MIB, 10 * MIB, 0)]
-    return run(variant, model=name, samples=[*starting, *high])
-
-
 @pytest.mark.parametrize("window", [None, "MODEL_LOAD..", "EXECUTE", "0.1s..60s"])
 def test_swap_style_maximum_includes_exact_peak(window):
     """The last phase ends after the last sample, and its peak came and went between two of them."""
@@ -57,26 +50,6 @@ def test_swap_style_maximum_includes_exact_peak(window):
 
     title = next(line for line in text.splitlines() if line.startswith("RSS "))
     assert "500.0" in cells(text, title)["MAX"].values()
-
-
-def test_swap_style_statistics_and_differences():
-    made = [
-        swapped(name, variant, mib)
-        for name, mib in (("MNIST", 100), ("VGG16", 200))
-        for variant, mib in (("orig", mib), ("swap", mib // 2))
-    ]
-
-    text = table.render(made, style="swap", unit="MiB")
-
-    shown = cells(text, "RSS over the run (MiB)")
-    assert shown["MIN"] == {"": "MIN", "MNIST, orig": "100.0", "MNIST, swap": "50.0", "VGG16, orig": "200.0", "VGG16, swap": "100.0"}
-    assert float(shown["AVR"]["MNIST, orig"]) == pytest.approx((2.6 * 100 + 300) / 3.6, abs=0.1)
-    assert shown["MAX"]["VGG16, swap"] == "300.0"
-    assert shown["MAX difference"]["VGG16, swap"] == "-50.0%"
-    anonymous = cells(text, "anonymous over the run (MiB)")
-    assert anonymous["MIN"]["MNIST, orig"] == "90.0"
-    assert float(anonymous["AVR"]["MNIST, orig"]) == pytest.approx((2.6 * 90 + 290) / 3.6, abs=0.1)
-    assert cells(text, "file-backed over the run (MiB)")["MAX difference"]["MNIST, swap"] == "+0.0%"
 
 
 def notes(made):

@@ -7,10 +7,6 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
-
-from memprof.reports import standalone
-
 UPLOT = files("memprof.reports.web").joinpath("uplot")
 
 
@@ -35,15 +31,3 @@ def test_templates_extend_base():
 
     assert len(templates) == 4
     assert all(path.read_text().startswith('{% extends "base.html" %}') for path in templates)
-
-
-@pytest.mark.parametrize(
-    ("text", "page"),
-    [
-        ("Set it by --shape images=1x3x640x640.", "Set it by <code>--shape</code> images=1x3x640x640."),
-        ("--top-k shows more, a--b none", "<code>--top-k</code> shows more, a--b none"),
-        ("<b> -- 3", "&lt;b&gt; -- 3"),
-    ],
-)
-def test_option_in_sentence_is_code(text, page):
-    assert str(standalone._with_options(text)) == page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.sample_runs import MIB, machine, run, runs
+from support.sample_runs import MIB, machine, of_program, run, runs
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.records import settings, store
@@ -91,6 +91,19 @@ def test_variants_of_same_file_compared():
     peak = next(row for row in result.differences if (row.phase, row.metric) == (PEAK, "rss_peak_bytes"))
     assert peak.verdict == "less"
     assert peak.key.variant == "copied → mapped"
+
+
+@pytest.mark.parametrize(("model", "shown"), [("old", "old → new"), ("svc", "svc, old → new")])
+def test_programs_without_model_compared(model, shown):
+    """The first of two programs gives both rows its name, which is not that of the pair; a name of the user's own (`--name svc`) stays."""
+    old = of_program(runs("old", STEADY, model=model), "old", "a")
+    new = of_program(runs("new", [-50 + extra for extra in STEADY], model=model), "new", "b")
+
+    result = compare.compare_variants([*old, *new], "old", "new", ["rss_peak_bytes"])
+
+    assert {row.key.label for row in result.differences} == {shown}
+    assert any("program differs" in remark for remark in result.remarks)
+    assert not any("is not the same file" in remark for remark in result.remarks)
 
 
 def test_rows_only_on_single_side():
@@ -195,37 +208,33 @@ def test_sentence_counts_one_thread():
     assert text.startswith("net.onnx, a, 1 thread: PEAK")
 
 
-def test_table_difference_ratio_interval():
-    text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
-
-    row = next(line for line in text.splitlines() if "| PEAK " in line)
-    assert [cell.strip() for cell in row.strip("|").split("|")] == [
-        "net.onnx", "a", "PEAK", "270.0", "297.0", "+27.0", "1.100", "+27.0 to +27.0", "more",
-    ]  # fmt: skip
+def peak_row(base, head):
+    """The cells of the row of peaks."""
+    text = comparison.render(compare.compare(base, head, ["rss_peak_bytes"]))
+    return [cell.strip() for cell in next(line for line in text.splitlines() if "| PEAK " in line).strip("|").split("|")]
 
 
-def test_table_too_few_repeats():
-    text = comparison.render(compare.compare(runs(extra_mib=(0, 1)), runs(extra_mib=(27, 29)), ["rss_peak_bytes"]))
-
-    row = next(line for line in text.splitlines() if "| PEAK " in line)
-    assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["-", "too few repeats"]
-
-
-def test_table_inexact_side_with_tilde():
-    text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5, exact=False), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
-
-    assert "| ~270.0 |" in text and "| 297.0 |" in text and "~297.0" not in text
+@pytest.mark.parametrize(
+    ("base", "head", "cells"),
+    [
+        (runs(extra_mib=(0,) * 5), runs(extra_mib=(27,) * 5), ["270.0", "297.0", "+27.0", "1.100", "+27.0 to +27.0", "more"]),
+        (runs(extra_mib=(0,) * 5, exact=False), runs(extra_mib=(27,) * 5), ["~270.0", "297.0", "+27.0", "1.100", "+27.0 to +27.0", "more"]),
+        (runs(extra_mib=(0, 1)), runs(extra_mib=(27, 29)), ["270.5", "298.0", "+27.5", "1.102", "-", "too few repeats"]),
+    ],
+    ids=["exact", "polled", "too few"],
+)
+def test_table_difference_ratio_interval(base, head, cells):
+    assert peak_row(base, head) == ["net.onnx", "a", "PEAK", *cells]
 
 
 def test_table_exactness_ignores_failed_repeats():
     """A repeat that failed has no peak of the run: its phases say nothing of the others'."""
     failed = run(repeat=6, exact=False, outcome=Outcome("signal", "EXECUTE", signal="SIGSEGV"))
     shown = table.render([*runs(extra_mib=(0,) * 5), failed], ["rss_peak_bytes"])
-    compared = comparison.render(compare.compare([*runs(extra_mib=(0,) * 5), failed], runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
 
     peaks = next(line for line in shown.splitlines() if line.startswith("| a "))
     assert peaks.split("|")[-2].strip() == "270.0 ±0.0"
-    assert "|  270.0 |" in next(line for line in compared.splitlines() if "| PEAK " in line)
+    assert peak_row([*runs(extra_mib=(0,) * 5), failed], runs(extra_mib=(27,) * 5))[3] == "270.0"
 
 
 def test_json_every_row_with_values():
@@ -236,10 +245,7 @@ def test_json_every_row_with_values():
 
 
 def written(path, made):
-    writer = store.RunsWriter(path, append=False)
-    for kept in made:
-        writer.write(store.encode(kept))
-    return path
+    path.write_bytes(b"".join(map(store.encode, made)))
 
 
 def test_command_with_files_or_variants(memprof, tmp_path):

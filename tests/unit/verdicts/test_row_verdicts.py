@@ -183,16 +183,6 @@ def test_difference_beyond_samples_always_seen(extra, shift):
     assert judged(base, base).verdict == "ok"
 
 
-@pytest.mark.parametrize("modes", [(0,), (0, 4.6), (0, 4, 8)])
-def test_regression_rarely_by_chance(modes):
-    """2,000 pairs drawn from one distribution: the rate must lie where a bound of 1% needs it. Half a MiB of noise around each mode is much."""
-    draw = random.Random(1)
-    side = [[190 + draw.choice(modes) + draw.gauss(0, 0.1) for _ in range(5)] for _ in range(4000)]
-    verdicts = [judged(base, head).verdict for base, head in zip(side[::2], side[1::2], strict=True)]
-
-    assert verdicts.count("regressed") <= 0.01 * len(verdicts)
-
-
 @pytest.mark.parametrize("more", [2, 3.8, 10])
 def test_increase_of_two_percent_seen(more):
     draw = random.Random(2)
@@ -506,6 +496,6 @@ def test_failed_proof_always_shown():
     judgement = replace(report_of(runs(), runs()), proof=proof)
 
     assert judgement.exit_code == 3
-    assert "were NOT seen" in report.render(judgement)
+    assert "were NOT seen; the same build measured twice was silent" in report.render(judgement)
     assert "::error title=memprof%3A positive control::" in report.render(judgement, "github")
     assert ElementTree.fromstring(report.render(judgement, "junit")).find("testsuite[@name='positive control']").get("failures") == "1"
