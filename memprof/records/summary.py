@@ -187,6 +187,13 @@ def timed_phase(runs: Iterable[Run]) -> str:
     return next((phase for phase in (EXECUTE, GENERATE, REQUEST) if phase in names), EXECUTE)
 
 
+def iteration_ns(runs: Iterable[Run]) -> float | None:
+    """The median over the runs that ended well of their median iteration, in ns; None where none has iterations."""
+    ended = [run for run in runs if run.outcome.ok]
+    marks = [mark for run in ended if (mark := run.mark(timed_phase(ended))) is not None and mark.times_ns]
+    return statistics.median(statistics.median(mark.times_ns) for mark in marks) if marks else None
+
+
 def peak_phase(runs: Iterable[Run]) -> str:
     """The phase in which most of the runs that ended well reach their peak, empty if no run did."""
     highest = [highest_phase(run) for run in runs if run.complete and run.marks]

@@ -252,8 +252,10 @@ def _within_noise(metric: str, interval: tuple[float, float]) -> str:
 
 def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
     """How much more time the one takes than the other, by compare's verdict; empty for none, of an older file."""
-    if verdict == "noise" or ratio == 1:
+    if ratio == 1 or (verdict == "noise" and max(ratio, 1 / ratio) < _WORTH_A_RATIO):
         return "the same time within noise"
+    if verdict == "noise":
+        return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time by the medians, and the times differ too much to tell"
     few = ", with too few repeats to tell it from noise" if verdict == "too few" else ""
     if ratio >= _TIMES:
         return f"{ratio:.{0 if ratio >= 10 else 1}f} times as long{few}"

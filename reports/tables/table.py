@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
+from memprof.base.units import format_duration, listed
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.modes import middle
@@ -49,6 +50,7 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 # The metrics that most people look at first.
 BRIEF = ("rss_peak_bytes",)
+_MOST_LATENCIES = 8  # that a note of it names
 STAYS = "stays"  # a column of the brief table
 Groups = dict[Key, list[Run]]
 
@@ -150,8 +152,9 @@ class ReportTables(Struct, frozen=True):
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
             tables += control_group.tables(groups, self.unit)
+        latency = _latency_note(groups) if stays else []
         kept = [_STAYS_NOTE, *release.notes(groups)] if any(STAYS in made.header for made in tables) else []
-        return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
+        return Section(_title(runs), tuple(tables), (*latency, *kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
         """A row for each group, a column for each phase, and for what stays after RELEASE; no table where no run has a value."""
@@ -316,6 +319,15 @@ class ReportTables(Struct, frozen=True):
             who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
             notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
+
+
+def _latency_note(groups: Groups) -> list[str]:
+    """The median iteration of each variant, the shortest first; none where no run has iterations."""
+    names, phase = named_with_models(groups), summary.timed_phase(run for group in groups.values() for run in group)
+    times = {names[key]: time_ns for key, group in groups.items() if (time_ns := summary.iteration_ns(group)) is not None}
+    each = [f"{name} {format_duration(time_ns)}" for name, time_ns in sorted(times.items(), key=lambda pair: pair[1])]
+    shown = listed(each, _MOST_LATENCIES) if len(each) > 1 else "".join(map(format_duration, times.values()))
+    return [f"latency (an iteration of {phase}): {shown}"] if each else []
 
 
 def _machine_words(run: Run) -> str:
