@@ -341,7 +341,7 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": priced(1.6, "noise"), "b": priced(0.9, saves=20)},
             "a",
-            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes the same time within noise.",
+            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes 60% more time by the medians, and the times differ too much to tell.",
         ),
         ({"a": priced(18.8), "b": priced(9, saves=20)}, "a", "Measured: it saves 30.0 MiB of PEAK; an iteration takes 19 times as long."),
         (
