@@ -254,12 +254,11 @@ def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
     """How much more time the one takes than the other, by compare's verdict; empty for none, of an older file."""
     if ratio == 1 or (verdict == "noise" and max(ratio, 1 / ratio) < _WORTH_A_RATIO):
         return "the same time within noise"
+    change = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time"
+    change = f"{ratio:.{0 if ratio >= 10 else 1}f} times as long" if ratio >= _TIMES else change
     if verdict == "noise":
-        return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time by the medians, and the times differ too much to tell"
-    few = ", with too few repeats to tell it from noise" if verdict == "too few" else ""
-    if ratio >= _TIMES:
-        return f"{ratio:.{0 if ratio >= 10 else 1}f} times as long{few}"
-    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time{few}"
+        return f"{change} by the medians, and the times differ too much to tell"
+    return f"{change}{', with too few repeats to tell it from noise' if verdict == 'too few' else ''}"
 
 
 def _rest(peaks: Sequence[Difference]) -> str:
