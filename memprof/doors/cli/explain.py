@@ -38,7 +38,8 @@ Examples:
     "--verify",
     "verified",
     is_flag=True,
-    help="Measure each proposal that is a knob, and the best three two by two, interleaved with the settings as they are; rank them.",
+    help="Measure each proposal that is a knob, other values of knobs, and the best two by two, interleaved with the settings as they are; rank "
+    "them. With one thread all runs are deterministic, unless --no-deterministic is given.",
 )
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes per proposal, for --verify."
