@@ -29,12 +29,13 @@ from memprof.base.terminal_text import harmless
 from memprof.base.units import format_duration, listed, parse_bytes
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
+from memprof.records.modes import middle
 from memprof.records.store import units_done
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
-from .. import ran, run_rows
+from .. import modes, ran, run_rows
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, whole_programs
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
@@ -257,7 +258,7 @@ class ReportTables(Struct, frozen=True):
 
     def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
         having = [run for run in group if self._value(run, column, metric) is not None]
-        values = [value / unit.size for value in self._values(having, column, metric)]
+        values = self._values(having, column, metric)
         if not values:
             failures = [
                 run.outcome
@@ -265,8 +266,9 @@ class ReportTables(Struct, frozen=True):
                 if not run.outcome.ok and run.outcome.phase in {BASELINE: (column, STARTUP), STAYS: (RELEASE,)}.get(column, (column,))
             ]
             return f"failed ({failures[0].word})" if failures else "-"
-        middle = STATISTICS[self.stat](values)
-        text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
+        chosen = (middle(values, metric.unit) if self.stat == "median" else STATISTICS[self.stat](values)) / unit.size
+        spread = self.stat in ("median", "mean", "geomean")
+        text = grid.spread(chosen, [value / unit.size for value in values]) if spread else grid.number(chosen)
         if any(metrics.swapped(run, _measured(column), metric) for run in having) and metric.name in metrics.HIGH_WATER_MARKS:
             return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
@@ -427,7 +429,7 @@ def _on_figures(group: Sequence[Run]) -> list[str]:
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
-    sentences = ran.failures(group)
+    sentences = [*ran.failures(group), *modes.notes(group)]
     sentences += _alike([control_group.sentences(run) for run in group])
     sentences += _alike([_freed(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])

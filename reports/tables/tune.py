@@ -15,7 +15,7 @@ from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import late_rise_words
 from memprof.records.types import EXECUTE
 from memprof.verdicts import baseline, budget_proposal
-from memprof.verdicts.compare import Verdict, verdict_of
+from memprof.verdicts.compare import Verdict, verdict_of_times
 
 from ..ran import shaped
 from . import grid, headline
@@ -94,7 +94,7 @@ def _row(name: str, proposal: Recommendation, tuned: Tuned, units: tuple[Unit, U
 
 
 def _time_verdict(proposal: Recommendation, default: Recommendation) -> Verdict:
-    return verdict_of(default.times, proposal.times)
+    return verdict_of_times(default.times, proposal.times)
 
 
 def _unit(answers: Sequence[Tuned], unit: str | None) -> Unit:

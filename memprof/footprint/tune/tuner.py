@@ -23,6 +23,8 @@ from ...campaign.fleet.search_client import Machines
 from ...campaign.outputs import Outputs
 from ...campaign.progress import Keep, Progress, Quiet
 from ...records import metrics, store
+from ...records.metrics import BYTES
+from ...records.modes import middle
 from ...records.summary import late_rise_bytes, timed_phase
 from ...records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ...subjects.order import Order, assumed_words, shapes_that_run
@@ -502,7 +504,7 @@ class _Tuner:
         return Recommendation(
             number=number,
             settings=settings,
-            peak=statistics.median(peaks),
+            peak=middle(peaks, BYTES),
             time=statistics.median(times),
             peaks=peaks,
             times=times,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from memprof.base.errors import UsageError
 from memprof.doors import cli
 from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
+from memprof.programs import environments
+from memprof.programs.environments import Environment
 from memprof.records.types import COMMAND, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
@@ -48,6 +51,19 @@ def test_hint_explains_least_peak_of_largest_model():
     model = replace(programs[0].job.model, path="l.bin", files=(ModelFile("l.bin", 100, "0"),))
     named = [replace(run, job=replace(run.job, model=model, runtime=COMMAND)) for run in programs]
     assert _next(named, False, file) == f"`memprof explain l.bin -- app -n 'a b'` accounts for the largest peak, that of larger, {tables}"
+
+
+def test_hint_names_measured_release(monkeypatch, tmp_path):
+    file = tmp_path / "runs.jsonl"
+    interpreter = tmp_path / "python"
+    interpreter.symlink_to(sys.executable)
+    measured = sample_runs.run(python=str(interpreter))
+
+    assert f" -r onnxruntime --python {interpreter}`" in _next([measured], False, file)
+    made = Environment("onnxruntime", "1.19.2", "3.11.2", str(interpreter), 5, True, {})
+    monkeypatch.setattr(environments, "every", lambda: [made])
+    assert " -r onnxruntime@1.19.2`" in _next([measured], False, file)
+    assert " -r onnxruntime`" in _next([sample_runs.run(python=sys.executable)], False, file)
 
 
 def test_hint_names_trade():
