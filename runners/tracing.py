@@ -29,7 +29,7 @@ _HOME = os.path.dirname(os.path.dirname(_OWN))
 _MEMPROF = (_HOME if os.path.basename(_HOME) == "memprof" else os.path.join(_HOME, "memprof")) + os.sep
 _MARKS = "memprof_marks.py"  # people copy it
 _CONTAINERS = (list, dict, set, collections.deque)
-_LEAST_HELD = 8  # objects of one line in one container: fewer are no growth
+_LEAST_HELD = 8  # objects of one line in one container
 
 
 class Lines:
