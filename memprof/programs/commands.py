@@ -274,10 +274,20 @@ def running_program(pid: int) -> ModelFile:
 @lru_cache(maxsize=64)
 def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
     try:
-        sha256, _ = sha256_of(Path(path))
+        sha256 = _script_sha256(path) or sha256_of(Path(path))[0]
     except PermissionError:  # a program that may be run but not read
         sha256 = hashlib.sha256(path.encode()).hexdigest()
     return ModelFile(path, size, sha256)
+
+
+def _script_sha256(path: str) -> str | None:
+    """The hash of a script of a virtual environment without its first line, which names the environment's folder. None for any other file."""
+    folder = os.path.dirname(path)
+    if not os.path.exists(os.path.join(os.path.dirname(folder), "pyvenv.cfg")):
+        return None
+    with open(path, "rb") as file:
+        own_line = file.read(2) == b"#!" and file.readline().startswith(os.fsencode(folder))
+        return hashlib.sha256(file.read()).hexdigest() if own_line else None
 
 
 def model_among(command: Command) -> Path | None:

@@ -55,3 +55,16 @@ def test_command_named_after_what_it_runs(words, name):
     assert commands.subject(shlex.split(words)) == name
     assert commands.parse(words).name == name
     assert commands.parse(f"own={words}").name == "own"
+
+
+def test_script_of_two_environments_is_one_program(tmp_path):
+    files = []
+    for name, line in (("one", ""), ("two", ""), ("three", "import other")):
+        script = tmp_path / name / "bin" / "tool"
+        script.parent.mkdir(parents=True)
+        (tmp_path / name / "pyvenv.cfg").touch()
+        script.write_text(f"#!{script.parent}/python\nimport tool\n{line}")
+        files.append(commands.program_file(script).sha256)
+
+    one, two, three = files
+    assert one == two != three
