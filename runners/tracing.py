@@ -29,7 +29,8 @@ _HOME = os.path.dirname(os.path.dirname(_OWN))
 _MEMPROF = (_HOME if os.path.basename(_HOME) == "memprof" else os.path.join(_HOME, "memprof")) + os.sep
 _MARKS = "memprof_marks.py"  # people copy it
 _CONTAINERS = (list, dict, set, collections.deque)
-_LEAST_HELD = 8  # objects of one line in one container
+_LEAST_HELD = 4  # objects of one line in one container
+_MOST_BLOCKS = 4  # of such an object: an array has three, its header, shape and content
 
 
 class Lines:
@@ -47,7 +48,7 @@ class Lines:
             self._first = now
             return
         rows = grown(self._first, now)
-        held = holders([tuple(row[:2]) for row in rows[:_HELD_LINES]])
+        held = holders({(file, line): blocks for file, line, _, blocks, *_ in rows[:_HELD_LINES]})
         with open(self._path, "w", encoding="utf-8") as file:
             json.dump([[*row, held.get(tuple(row[:2]))] for row in rows], file)
 
@@ -68,16 +69,16 @@ def grown(first, last):
 
 
 def holders(lines):
-    """Which container holds most of the objects that each of these lines, (FILE, LINE), allocated, in words. A line is absent without a container
-    that has a name: a module's variable, or an attribute of a class or an object.
+    """Which container holds most of the objects that each of these lines allocated, in words. A line is absent without a container that has a name:
+    a module's variable, or an attribute of a class or an object. lines: by (FILE, LINE), how many blocks stay.
 
     tracemalloc knows where an object was allocated, and gc.get_referents what a container holds, also objects that gc does not track, such as arrays.
     """
     held = {}  # type: dict
     for container in _containers():
         counts = collections.Counter(_line_of(child) for child in gc.get_referents(container))
-        for line in lines:
-            if counts[line] >= max(_LEAST_HELD, held.get(line, (0, None))[0] + 1):
+        for line, blocks in lines.items():
+            if counts[line] >= max(_LEAST_HELD, blocks / _MOST_BLOCKS, held.get(line, (0, None))[0] + 1):
                 held[line] = (counts[line], container)
     named = {line: _named(container) for line, (_, container) in held.items()}
     return {line: name for line, name in named.items() if name is not None}

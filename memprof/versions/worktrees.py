@@ -334,7 +334,7 @@ def _environment(environment: Path, folder: Path, variables: Mapping[str, str], 
     """The variables by which a build command installs into a virtual environment, which is made here. Raises InputError."""
     python = base_interpreter(build)
     what = f"{label}: an environment cannot be made with {python}"
-    _do([python, "-m", "venv", str(environment)], folder, variables, what, log=environment.with_suffix(".log"))
+    _do([python, "-m", "venv", str(environment)], folder, variables, what, InputError, environment.with_suffix(".log"))
     path = f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables, "VIRTUAL_ENV": str(environment), "PATH": path}
 
