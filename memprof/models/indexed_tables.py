@@ -19,9 +19,9 @@ from ..base import protobuf
 from ..base.errors import InputError
 from ..base.files import Torn, mapped
 from ..base.protobuf import Field
-from . import MOST_DIMENSIONS, companion_files, ctranslate2_file, flatbuffer, inputs, tflite_file
+from . import companion_files, ctranslate2_file, flatbuffer, inputs, onnx_file, tflite_file
 from .index_walk import IndexedTable, Indexing, IndexWalk, Operation
-from .nnpackage import first_model
+from .packages import first_model
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -69,7 +69,7 @@ def _widths(path: Path) -> dict[str, int]:
 
 
 # -- ONNX: ModelProto 7 graph; GraphProto 1 node, 5 initializer; NodeProto 1 input, 2 output, 4 op_type, 5 attribute; AttributeProto 1 name, 3 i,
-#   5 t, 6 g, 11 graphs; TensorProto 1 dims, 8 name
+#   5 t, 6 g, 11 graphs
 
 _AXES = ("axis", "gather_axis")
 
@@ -84,26 +84,8 @@ def _onnx(data: mmap.mmap, path: Path) -> Indexing:
 
 
 def _initializers(data: mmap.mmap, graph: Field) -> Iterator[tuple[str, tuple[int, ...]]]:
-    return (_tensor(data, part) for part in protobuf.parts(data, graph, (5,)))
-
-
-def _tensor(data: mmap.mmap, tensor: Field) -> tuple[str, tuple[int, ...]]:
-    """A TensorProto's name and shape."""
-    name, shape = "", []
-    for part in protobuf.fields(data, tensor.begin, tensor.end):
-        if part.number == 8 and part.wire == protobuf.BYTES:
-            name = protobuf.text(data, part)
-        elif part.number == 1 and part.wire == protobuf.VARINT:
-            shape.append(_signed(protobuf.varint(data, part.begin, part.end)[0]))
-        elif part.number == 1 and part.wire == protobuf.BYTES:
-            shape += protobuf.varints(data, part).tolist()
-    if len(shape) > MOST_DIMENSIONS:
-        raise Torn
-    return name, tuple(shape)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
+    tensors = (onnx_file.tensor(data, part) for part in protobuf.parts(data, graph, (5,)))
+    return ((tensor.name, tensor.shape) for tensor in tensors)
 
 
 def _follow_graph(data: mmap.mmap, graph: Field, walk: IndexWalk, depth: int) -> None:
@@ -126,7 +108,7 @@ def _follow_graph(data: mmap.mmap, graph: Field, walk: IndexWalk, depth: int) ->
             constant = tensor if name == "value" else constant
         kind = words[4][-1] if words[4] else ""
         if kind == "Constant" and constant is not None and words[2]:
-            walk.store(words[2][0], _tensor(data, constant)[1])
+            walk.store(words[2][0], onnx_file.tensor(data, constant).shape)
         axis = next((numbers[name] for name in _AXES if name in numbers), 0)
         walk.follow(Operation(kind, words[1], words[2], axis, numbers.get("batch_dims", 0)))
         for body in inner:
@@ -138,7 +120,7 @@ def _attribute(data: mmap.mmap, attribute: Field) -> tuple[str, int, Field | Non
     name, number, tensor, graphs = "", 0, None, []
     for part in protobuf.fields(data, attribute.begin, attribute.end):
         if part.number == 3 and part.wire == protobuf.VARINT:
-            number = _signed(protobuf.varint(data, part.begin, part.end)[0])
+            number = protobuf.signed(data, part)
         elif part.wire == protobuf.BYTES and part.number == 1:
             name = protobuf.text(data, part)
         elif part.wire == protobuf.BYTES and part.number == 5:

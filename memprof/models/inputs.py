@@ -20,7 +20,7 @@ from ..base import protobuf
 from ..base.errors import InputError
 from ..base.files import Torn, mapped
 from . import MOST_DIMENSIONS, flatbuffer, onnx_file, tflite_file
-from .nnpackage import first_model
+from .packages import first_model
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..base.errors import InputError, UsageError, near, os_reason
 from ..base.files import FORCE, check_new, replacing, sha256_of
-from ..models import genai_folder
+from ..models import packages
 
 if TYPE_CHECKING:
     from .onnx_file import OnnxModel
@@ -131,7 +131,7 @@ def describe(files: tuple[Path, ...]) -> ModelFiles:
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {os_reason(error)}") from error
     # A folder is named as a whole: that is what a runtime takes.
-    model = files[0].parent if files[0].name == genai_folder.NAME else files[0]
+    model = files[0].parent if files[0].name == packages.GENAI else files[0]
     return ModelFiles(str(model), size, sha256, tuple(str(path) for path in files))
 
 
@@ -216,7 +216,7 @@ def _make_genai(path: Path, size_bytes: int, overwrite: bool) -> tuple[Path, ...
 
     shape = sized(size_bytes, item_bytes=4)
     model = onnx_decoder.decoder(shape, cached=True)
-    config_path, model_path = path / genai_folder.NAME, path / genai_config.MODEL
+    config_path, model_path = path / packages.GENAI, path / genai_config.MODEL
     path.mkdir(exist_ok=True)
     check_new(config_path, instead=FORCE, overwrite=overwrite)
     files = _make_onnx(model, model_path, False, overwrite)
