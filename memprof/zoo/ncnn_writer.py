@@ -8,10 +8,11 @@ ncnn's wiki, operators and param-and-model-file-structure.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import BinaryIO
 
-from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, LayerOutput, Network, Operator, Pool, Softmax, Weight, pads
+from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, LayerOutput, Network, Operator, Pool, Softmax, pads
 from .weights import blocks
 
 _MAGIC = "7767517"
@@ -60,7 +61,7 @@ class _LayerWriter:
                 parameters = {
                     "0": str(operator.matrix.shape[0]),
                     "1": "1",
-                    "2": str(_count(operator.matrix)),
+                    "2": str(math.prod(operator.matrix.shape)),
                     **_FUSED[operator.activation],
                 }
                 self._layer("InnerProduct", [operator.source], output, parameters)
@@ -110,7 +111,7 @@ def _sources(operator: Operator) -> tuple[LayerOutput, ...]:
 
 def _conv(conv: Conv) -> dict[str, str]:
     filters, _, rows, columns = conv.kernel.shape
-    parameters = {"0": filters, "1": columns, "11": rows, "3": conv.stride, "13": conv.stride, "5": 1, "6": _count(conv.kernel)}
+    parameters = {"0": filters, "1": columns, "11": rows, "3": conv.stride, "13": conv.stride, "5": 1, "6": math.prod(conv.kernel.shape)}
     top, bottom = pads(conv.source.shape[0], rows, conv.stride, conv.padding)
     left, right = pads(conv.source.shape[1], columns, conv.stride, conv.padding)
     parameters.update({"4": left, "14": top, "15": right, "16": bottom})
@@ -126,10 +127,3 @@ def _pool(pool: Pool) -> dict[str, str]:
     # 5: padding as given here, nothing added by ncnn; 6: places outside do not count for an average.
     parameters = {"0": kind, "1": pool.size, "2": pool.stride, "3": left, "13": top, "14": right, "15": bottom, "5": 1, "6": 0}
     return {number: str(value) for number, value in parameters.items()}
-
-
-def _count(weight: Weight) -> int:
-    count = 1
-    for size in weight.shape:
-        count *= size
-    return count

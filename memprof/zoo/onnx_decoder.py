@@ -24,11 +24,6 @@ def decoder(shape: Decoder, cached: bool) -> OnnxModel:
     return _DecoderWriter(shape, cached).model()
 
 
-def parameters(shape: Decoder) -> int:
-    """Values of all weights and norms."""
-    return shape.parameters + (2 * shape.layers + 1) * shape.width
-
-
 class _DecoderWriter:
     """Writes operators in the order of execution. The methods return the names of results."""
 

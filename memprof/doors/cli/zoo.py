@@ -22,11 +22,7 @@ def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> 
 
 
 def _formats(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    formats = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    for format in formats:
-        if format not in zoo.FORMATS:
-            raise UsageError(f"unknown format {format!r}: {', '.join(zoo.FORMATS)}")
-    return formats
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",")))
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -98,11 +94,11 @@ def command(
     """
     if output.name in ("", ".."):
         raise UsageError(f"-o {output} is a folder: name the model in it, -o {output / name}")
-    paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
     # With several formats, an option of ONNX is for the ONNX file.
     only_onnx = [format == "onnx" or len(formats) == 1 for format in formats]
     for format, onnx in zip(formats, only_onnx, strict=True):
         zoo.check(name, format, type_, size, external_data and onnx, open_ and onnx)  # all of them before the first is written
+    paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
     made = []
     for format, path, onnx in zip(formats, paths, only_onnx, strict=True):
         files = zoo.make(
