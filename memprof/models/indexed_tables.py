@@ -8,7 +8,6 @@ numbers of operators those of schema.fbs.
 from __future__ import annotations
 
 import mmap
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -198,7 +197,7 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
     ]
     widths = _widths(path)
     walk = IndexWalk(map(str, given), stored, {str(number): widths[names[number]] for number in given if names[number] in widths})
-    codes = [_code(flat, table) for table in flat.tables(model, tflite_file.MODEL_CODES)]
+    codes = [tflite_file.operator_number(flat, table) for table in flat.tables(model, tflite_file.MODEL_CODES)]
     for table in flat.tables(graph, tflite_file.GRAPH_OPERATORS):
         kind = _TFLITE_KINDS.get(codes[flat.scalar(table, tflite_file.OPERATOR_CODE, "<I")], "")
         options = flat.child(table, tflite_file.OPERATOR_OPTIONS) if kind == "Gather" else 0
@@ -208,11 +207,6 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
         batch = flat.scalar(options, _GATHER_BATCH, "<i") if options else 0
         walk.follow(Operation(kind, operands, results, axis, batch))
     return walk.found(_signature_names(flat, names)).called({str(number): names[number] for number in given})
-
-
-def _code(flat: flatbuffer.Flat, table: int) -> int:
-    """An operator's number: that of old files ends at 127, where a placeholder stands for all above."""
-    return max(flat.scalar(table, tflite_file.CODE_OLD, "<b"), flat.scalar(table, tflite_file.CODE_NEW, "<i"))
 
 
 def _signature_names(flat: flatbuffer.Flat, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -277,8 +271,7 @@ def _openvino(path: Path) -> Indexing:
     widths = _widths(path)
     walk = IndexWalk(given, stored, {value: widths[name] for value, name in given.items() if name in widths})
     for layer, results in layers:
-        data = layer.find("data")
-        words = data.attrib if data is not None else {}
+        words = inputs.openvino_data(layer)
         kind = layer.get("type") or ""
         kind = _OPENVINO_KINDS.get(kind, kind)
         operands = [makers.get((layer.get("id"), port.get("id")), "") for port in layer.iterfind("input/port")]
@@ -304,18 +297,17 @@ def _port_names(layer: Element) -> tuple[str, ...]:
 
 
 def _shape(constant: Element) -> tuple[int, ...]:
-    data = constant.find("data")
-    return tuple(int(size) for size in (data.get("shape") or "").split(",") if size.strip()) if data is not None else ()
+    return tuple(int(size) for size in inputs.openvino_data(constant).get("shape", "").split(",") if size.strip())
 
 
 def _axis(path: Path, constant: Element | None) -> int | None:
     """The number in a constant; None where there is no such number."""
-    data = constant.find("data") if constant is not None else None
-    size = int(data.get("size") or 0) if data is not None else 0
-    if data is None or size not in _AXIS_BYTES:
+    data = inputs.openvino_data(constant) if constant is not None else {}
+    size = int(data.get("size", 0))
+    if size not in _AXIS_BYTES:
         return None
     with companion_files.inside(path, companion_files.place(path).with_suffix(".bin")).open("rb") as file:
-        file.seek(int(data.get("offset") or 0), os.SEEK_SET)
+        file.seek(int(data.get("offset", 0)))
         return int.from_bytes(file.read(size), "little", signed=True)
 
 

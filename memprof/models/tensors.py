@@ -36,7 +36,7 @@ from . import (
     stored_bytes,
     tflite_file,
 )
-from .inputs import openvino_root
+from .inputs import openvino_data, openvino_root
 from .onnx_file import OnnxTensor
 
 
@@ -259,11 +259,9 @@ _OPENVINO_TYPES = {
 def _openvino(path: Path) -> Iterator[StoredTensor]:
     weights = companion_files.inside(path, companion_files.place(path).with_suffix(".bin"))
     for layer in openvino_root(path).iter("layer"):
-        data = layer.find("data")
-        if layer.get("type") != "Const" or data is None:
-            continue
+        data = openvino_data(layer)
         kind = _OPENVINO_TYPES.get(data.get("element_type", ""))
-        if kind is not None:
+        if layer.get("type") == "Const" and kind is not None:
             shape = tuple(int(word) for word in data.get("shape", "").split(",") if word.strip())
             yield StoredTensor(layer.get("name", ""), kind, shape, int(data.get("size", 0)), str(weights), int(data.get("offset", 0)))
 
