@@ -26,13 +26,16 @@ from msgspec import Struct
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
+from memprof.base.units import format_duration, listed, parse_bytes
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
+from memprof.records.modes import middle
+from memprof.records.store import units_done
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
-from .. import ran, run_rows
+from .. import modes, ran, run_rows
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, whole_programs
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
@@ -48,6 +51,7 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 # The metrics that most people look at first.
 BRIEF = ("rss_peak_bytes",)
+_MOST_LATENCIES = 8  # that a note of it names
 STAYS = "stays"  # a column of the brief table
 Groups = dict[Key, list[Run]]
 
@@ -149,8 +153,9 @@ class ReportTables(Struct, frozen=True):
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
             tables += control_group.tables(groups, self.unit)
+        latency = _latency_note(groups) if stays else []
         kept = [_STAYS_NOTE, *release.notes(groups)] if any(STAYS in made.header for made in tables) else []
-        return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
+        return Section(_title(runs), tuple(tables), (*latency, *kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
         """A row for each group, a column for each phase, and for what stays after RELEASE; no table where no run has a value."""
@@ -253,7 +258,7 @@ class ReportTables(Struct, frozen=True):
 
     def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
         having = [run for run in group if self._value(run, column, metric) is not None]
-        values = [value / unit.size for value in self._values(having, column, metric)]
+        values = self._values(having, column, metric)
         if not values:
             failures = [
                 run.outcome
@@ -261,8 +266,9 @@ class ReportTables(Struct, frozen=True):
                 if not run.outcome.ok and run.outcome.phase in {BASELINE: (column, STARTUP), STAYS: (RELEASE,)}.get(column, (column,))
             ]
             return f"failed ({failures[0].word})" if failures else "-"
-        middle = STATISTICS[self.stat](values)
-        text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
+        chosen = (middle(values, metric.unit) if self.stat == "median" else STATISTICS[self.stat](values)) / unit.size
+        spread = self.stat in ("median", "mean", "geomean")
+        text = grid.spread(chosen, [value / unit.size for value in values]) if spread else grid.number(chosen)
         if any(metrics.swapped(run, _measured(column), metric) for run in having) and metric.name in metrics.HIGH_WATER_MARKS:
             return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
@@ -301,10 +307,11 @@ class ReportTables(Struct, frozen=True):
         notes += missing.swapped(runs)
         notes += devices.notes(runs)
         notes += missing.absences(runs, shown)
-        concerned: dict[str, list[str]] = {}
         called = named_with_models(groups)
+        measured = _over_variants([(called[key], sentence) for key, group in groups.items() for sentence in _on_figures(group)])
+        concerned = {sentence: list(names) for sentence, names in measured.items()}
         for key, group in groups.items():
-            for sentence in dict.fromkeys((*devices.limits(group), *_sentences(group))):
+            for sentence in dict.fromkeys(_sentences(group)):
                 concerned.setdefault(sentence, []).append(called[key])
         machines = {run.machine.name: _machine_words(run) for run in runs}
         notes += deviating(runs)
@@ -314,6 +321,15 @@ class ReportTables(Struct, frozen=True):
             who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
             notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
+
+
+def _latency_note(groups: Groups) -> list[str]:
+    """The median iteration of each variant, the shortest first; none where no run has iterations."""
+    names, phase = named_with_models(groups), summary.timed_phase(run for group in groups.values() for run in group)
+    times = {names[key]: time_ns for key, group in groups.items() if (time_ns := summary.iteration_ns(group)) is not None}
+    each = [f"{name} {format_duration(time_ns)}" for name, time_ns in sorted(times.items(), key=lambda pair: pair[1])]
+    shown = listed(each, _MOST_LATENCIES) if len(each) > 1 else "".join(map(format_duration, times.values()))
+    return [f"latency (an iteration of {phase}): {shown}"] if each else []
 
 
 def _machine_words(run: Run) -> str:
@@ -372,17 +388,48 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     if counts and threads:
         parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
-        parts.append(f"warming up {job.warmup} & running {job.runs}")
+        done = sorted({units_done(run) if run.followed else run.job.runs for run in runs})
+        parts.append(f"warming up {job.warmup} & running {' to '.join(map(str, dict.fromkeys((done[0], done[-1]))))}")
     parts.append(ran.repeats(runs))
     parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
 
 
-def _sentences(group: Sequence[Run]) -> list[str]:
-    sentences = ran.failures(group)
+_SIZE = re.compile(r"\d[\d.]* [KMGT]?i?B\b")
+_MOST_ALIKE = 2  # sentences of different variants that differ in their sizes alone
+
+
+def _over_variants(sentences: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Each sentence with the variants that it is of. More than a few that differ in sizes alone are one, with the range of each size: each variant's
+    stand in the tables. sentences: with the variant in front."""
+    alike: dict[str, dict[str, list[str]]] = {}
+    for name, sentence in sentences:
+        alike.setdefault(_SIZE.sub("", sentence), {}).setdefault(sentence, []).append(name)
+    merged: dict[str, tuple[str, ...]] = {}
+    for texts in alike.values():
+        if len(texts) <= _MOST_ALIKE:
+            merged.update((text, tuple(names)) for text, names in texts.items())
+            continue
+        ranges = [_range(sizes) for sizes in zip(*(_SIZE.findall(text) for text in texts), strict=True)]
+        parts = zip(_SIZE.split(next(iter(texts))), [*ranges, ""], strict=True)
+        merged["".join(f"{words}{size}" for words, size in parts)] = tuple(name for names in texts.values() for name in names)
+    return merged
+
+
+def _range(sizes: Sequence[str]) -> str:
+    least, *_, most = sorted(sizes, key=parse_bytes)
+    return least if least == most else f"{least} to {most}"
+
+
+def _on_figures(group: Sequence[Run]) -> list[str]:
+    """The sentences on a variant's figures."""
     rise_bytes = summary.late_rise_bytes(group)
-    sentences += [summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else []
+    return devices.limits(group) + ([summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else [])
+
+
+def _sentences(group: Sequence[Run]) -> list[str]:
+    sentences = [*ran.failures(group), *modes.notes(group)]
     sentences += _alike([control_group.sentences(run) for run in group])
     sentences += _alike([_freed(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
