@@ -29,6 +29,44 @@ def graph(rng: random.Random, operators: int, inplace: bool) -> Problem:
     return _shuffled(rng, sizes, reads, writes, pairs, given)
 
 
+def series_parallel_graph(rng: random.Random, operators: int, inplace: bool) -> Problem:
+    """A graph whose precedence is series-parallel, with a tensor of its own for each edge."""
+    edges: list[tuple[int, int]] = []
+
+    def build(first: int, count: int) -> tuple[list[int], list[int]]:
+        if count == 1:
+            return [first], [first]
+        many = rng.randint(1, count - 1)
+        (begins, ends), (begins_2, ends_2) = build(first, many), build(first + many, count - many)
+        if rng.random() < 0.5:
+            return begins + begins_2, ends + ends_2
+        edges.extend((a, b) for a in ends for b in begins_2)
+        return begins, ends_2
+
+    build(0, operators)
+    sizes: list[int] = []
+    given = set()
+    reads: list[list[int]] = [[] for _ in range(operators)]
+    writes: list[list[int]] = [[] for _ in range(operators)]
+
+    def add(*places: list[int]) -> int:
+        for place in places:
+            place.append(len(sizes))
+        sizes.append(rng.choice((0, 1, 2, 3, rng.randint(0, 9))))
+        return len(sizes) - 1
+
+    for a, b in edges:
+        add(writes[a], reads[b])
+    for op in range(operators):
+        if rng.random() < 0.3:
+            add(writes[op])
+        if not reads[op] and rng.random() < 0.5:
+            given.add(add(reads[op]))
+    alike = [[(a, b) for a in reads[op] for b in writes[op] if sizes[a] == sizes[b]] for op in range(operators)]
+    pairs = [rng.choice(some) if inplace and some else None for some in alike]
+    return _shuffled(rng, sizes, reads, writes, pairs, frozenset(given))
+
+
 def _shuffled(rng, sizes, reads, writes, pairs, given) -> Problem:
     order = list(range(len(reads)))
     rng.shuffle(order)

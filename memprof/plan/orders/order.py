@@ -13,6 +13,7 @@ from .bits import bits
 from .bounds import lower_bound
 from .problem import Problem, steps
 from .search import Walk
+from .spgraph import series_parallel
 from .split import Piece, pieces
 
 _ROUNDS = 12
@@ -109,6 +110,11 @@ class _Part:
         self.take(problem.model_order, "the model's order")
         if len(self.order) == 1:
             self.lower, self.proven_by = self.peak, "what one operator needs in any order"
+            return
+        exact = series_parallel(problem, self.graph)
+        if exact is not None:
+            self.take(exact, "the algorithm for series-parallel graphs")
+            self.lower, self.proven_by = self.peak, "the algorithm for series-parallel graphs"
             return
         self.take(heuristics.depth_first(problem), "depth first")
         self.take(heuristics.greedy(self.graph, expired), "greedy choice")
