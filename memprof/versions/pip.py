@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, field
 
 from ..base.errors import InputError, UsageError
+from ..programs.environments import version_key
 
 # They would send packages elsewhere than into the new environment, or show pip packages that are not in it.
 _MISLEADING = (
@@ -241,7 +242,7 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
             return InputError(
                 f"{subject}: there is no wheel of {wanted} for {machine}; nothing was downloaded (--python takes another interpreter)"
             )
-        newest = sorted(missing[2].split(", "), key=_release, reverse=True)[:5]
+        newest = sorted(missing[2].split(", "), key=version_key, reverse=True)[:5]
         # A folder of wheels may have some versions, and an index that refuses the one that is wanted.
         refused = f"; pip could not read {', '.join(unread)}" if unread else ""
         return InputError(f"{subject}: there is no {wanted} for {machine}; the newest are {', '.join(newest)}{refused}")
@@ -259,10 +260,6 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
     if any(words in said for words in _REACHING):
         return InputError(f"{subject}: pip cannot reach the package index")
     return InputError(f"{subject}: pip failed: {_last(said)}")
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("+")[0]))
 
 
 def _last(said: str) -> str:

@@ -27,7 +27,6 @@ class Runtime:
             "mmap",
             ON_OFF,
             "on",
-            "load",
             "map the .pte, or read it into memory",
             call={"off": "_load_program_from_buffer(data) in place of _load_program(path)"},
         ),

@@ -44,10 +44,10 @@ class Runtime:
     default_threads = 1
     notes = ()
     knobs = (
-        Knob("extra", "bytes", "0", "load", "allocate and touch this much more in MODEL_LOAD: a known increase", call=""),
-        Knob("x", "int", "1", "load", "a number that a scenario's sizes may depend on", call=""),
-        Knob("y", "int", "1", "load", "another such number", call=""),
-        Knob("z", "int", "1", "load", "a third such number", call=""),
+        Knob("extra", "bytes", "0", "allocate and touch this much more in MODEL_LOAD: a known increase", call=""),
+        Knob("x", "int", "1", "a number that a scenario's sizes may depend on", call=""),
+        Knob("y", "int", "1", "another such number", call=""),
+        Knob("z", "int", "1", "a third such number", call=""),
     )
 
     def load(self, model, options):
