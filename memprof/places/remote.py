@@ -24,11 +24,11 @@ from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
 from ..programs import commands
 from ..programs.commands import Command
+from ..programs.source_zips import runners_zip
 from ..records.types import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
 from .place import FREQUENCIES, HIDDEN, TEMPERATURES, MachineState, RecorderKind, RunningProcess, refuse_elsewhere, split_words, weather
-from .sources import runners_zip
 
 _LEAST_PYTHON = (3, 8)
 
