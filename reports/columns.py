@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from memprof.base.errors import InputError
 from memprof.records import store, summary
-from memprof.records.types import Mark, Run, Timeline
+from memprof.records.types import RELEASE, Mark, Run, Timeline
 
 Array = NDArray[numpy.int64]
+_VISIBLE = 0.004  # of the highest curve: what is lower cannot be seen
 
 
 class ColumnArrays(Struct, frozen=True):
@@ -62,6 +63,13 @@ def device_columns(timeline: Timeline, called: str = "a timeline") -> tuple[Arra
     """Of device memory: the times at which it changed, and the bytes from there on; empty where there was none. Raises InputError as `columns`."""
     t_ns, sizes = _summed(store.unpacked_devices(timeline, called), called)
     return t_ns, sizes
+
+
+def visible_devices(timeline: Timeline, called: str = "a timeline") -> tuple[Array, Array]:
+    """The same as a picture draws it: empty where it is so little beside the resident set that nobody would see it."""
+    t_ns, sizes = device_columns(timeline, called)
+    most = int(sizes.max()) if len(sizes) else 0
+    return (t_ns, sizes) if most > _VISIBLE * max(timeline.rss_max_bytes, most) else (t_ns[:0], sizes[:0])
 
 
 def device_over(rows: ColumnArrays, device: tuple[Array, Array]) -> Array:
@@ -232,6 +240,22 @@ def peak(mark: Mark, rows: ColumnArrays, bound: int) -> Peak:
     else:
         t_ns = (mark.begin_ns + mark.end_ns) // 2
     return Peak(mark.height_bytes, mark.phase, t_ns, seen_bytes, near, mark.sure)
+
+
+def run_peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
+    """The PEAK of a run in these phases of it, RELEASE only where there is no other; None where no phase ended and nothing was polled.
+
+    A run that failed may have been higher in the phase in which it did than in any that it finished. Of that phase only what polling saw is known.
+    """
+    marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
+    before = [mark for mark in marks if mark.phase != RELEASE] or marks
+    highest = whole_peak(before, rows, run.machine.peak_bound_bytes)
+    if chosen and chosen[-1].mark is None:
+        inside = rows.between(chosen[-1].begin_ns, chosen[-1].end_ns)
+        if len(inside) and inside.rss.max() > (highest.bytes if highest else 0):
+            row = int(inside.rss.argmax())
+            return Peak(int(inside.rss[row]), chosen[-1].phase, int(inside.t_ns[row]), int(inside.rss[row]), shown=True, exact=False)
+    return highest
 
 
 def whole_peak(marks: Sequence[Mark], rows: ColumnArrays, bound: int) -> Peak | None:

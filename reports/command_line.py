@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 
 from msgspec.structs import asdict, replace
 
+from memprof.programs import environments
 from memprof.records.types import COMMAND, Job
 from memprof.subjects.settings import options
 from memprof.subjects.suite import DEFAULTS
@@ -25,7 +27,11 @@ def explanation(job: Job) -> str:
     path = os.path.relpath(job.model.path)
     if job.runtime == COMMAND:
         return shlex.join(["memprof", "explain", path, *_words(job, 1), *_program(job)])
-    return shlex.join(["memprof", "explain", path, "-r", _runtime(job), *_words(replace(job, release=True), DEFAULTS.repeats or 1, path)])
+    runtime = _runtime(job)
+    elsewhere = job.python not in (None, sys.executable) and "@" not in runtime and os.access(str(job.python), os.X_OK)
+    python = ["--python", str(job.python)] if elsewhere else []
+    settings = _words(replace(job, release=True), DEFAULTS.repeats or 1, path)
+    return shlex.join(["memprof", "explain", path, "-r", runtime, *python, *settings])
 
 
 def _program(job: Job) -> list[str]:
@@ -34,7 +40,12 @@ def _program(job: Job) -> list[str]:
 
 
 def _runtime(job: Job) -> str:
-    return f"{job.runtime}@{job.version}" if job.version and not job.runtime.endswith(".py") else job.runtime
+    """The runtime's name, with the version of the environment that memprof made for it, if the Job ran in one."""
+    if job.runtime.endswith(".py"):
+        return job.runtime
+    made = next((each.version for each in environments.every() if each.interpreter == job.python), None)
+    version = job.version or made
+    return f"{job.runtime}@{version}" if version else job.runtime
 
 
 def _words(job: Job, repeats: int, model: str = "") -> list[str]:

@@ -33,12 +33,12 @@ from bench import docs, tools
 from bench.table import aligned
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.records import store
+from memprof.records import modes, store
 from memprof.records.types import Run
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
-from memprof.verdicts import baseline, ranks, verdicts
+from memprof.verdicts import baseline, verdicts
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 GROUP = 5
@@ -207,7 +207,7 @@ def _code(base: Sequence[Run], head: Sequence[Run]) -> int:
 
 def _modes(group: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
     peaks = [_peak(run) for run in group]
-    return ranks.split_modes(peaks, max(0.01 * statistics.median(peaks), 512 << 10))
+    return modes.split_modes(peaks, max(0.01 * statistics.median(peaks), 512 << 10))
 
 
 def _one_sample(base: Sequence[Run], head: Sequence[Run]) -> bool:

@@ -7,6 +7,7 @@ token in their environment, and ended before anything is measured.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..places import remote_groups
 from ..places.place import HERE, MachineState, Place
 from ..records import store
 from ..records.summary import VariantKey, place_of
-from ..records.types import MODEL_LOAD, STARTUP, Conditions, Job, JobSide, Run
+from ..records.types import Conditions, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import offset
 from . import failure_hints
@@ -49,8 +50,8 @@ def measure(
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it: near its peak (PHASE/peak), or at so many
-    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`. gives_up: a variant whose import or load
-    has failed twice in the same way has no further repeats.
+    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`. gives_up: a variant that has failed
+    twice running with the same error has no further repeats.
     """
     without_swap = {place: remote_groups.without_swap(place) for place in {order.place for order in orders if order.job.no_swap}}
     # Where there is swap, a reading can miss what a control group knows.
@@ -112,23 +113,24 @@ def measure(
 
 
 class _EqualFailures:
-    """Variants whose import or load has failed twice with the same error, so that a further repeat would add no knowledge."""
+    """Variants of which the last two runs failed with the same error, in whichever phase, so that a further repeat would add no knowledge."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._sentences: dict[_Variant, list[str]] = {}
+        self._last_two: dict[_Variant, deque[str | None]] = {}
         self._told: set[_Variant] = set()
 
     def add(self, run: Run) -> None:
         outcome = run.outcome
-        if outcome.status in ("import", "refused", "error") and outcome.phase in (STARTUP, MODEL_LOAD):
-            self._sentences.setdefault(_variant_of(run.job), []).append(outcome.sentence)
+        # A run that lacked memory or time may end otherwise the next time.
+        failed = outcome.sentence if outcome.status in ("import", "refused", "error") else None
+        self._last_two.setdefault(_variant_of(run.job), deque(maxlen=2)).append(failed)
 
     def holds(self, job: Job) -> bool:
         """Whether this variant is one; the message comes once."""
         variant = _variant_of(job)
-        failed = self._sentences.get(variant, [])
-        found = len(failed) > 1 and failed[-1] == failed[-2]
+        failed = list(self._last_two.get(variant, ()))
+        found = len(failed) > 1 and failed[0] is not None and failed[0] == failed[1]
         if found and variant not in self._told:
             self._told.add(variant)
             self._progress.say(f"{job.label}: it failed twice in the same way, so its other repeats are left out")

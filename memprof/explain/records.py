@@ -3,7 +3,7 @@
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
   1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings,
               the PEAK of the process that was looked at, verdicts on latencies, the rise of PEAK in later iterations,
-              the numbers of warm-ups and iterations, whether the weights are pieces of a file
+              the numbers of warm-ups and iterations, whether the weights are pieces of a file, PEAK of each verified run
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ class PhaseFigures(Struct, frozen=True):
 class Verified(Struct, frozen=True):
     """The measured effect of a proposal, medians of `repeats` interleaved runs of each: before and after, bytes and ns.
 
+    peaks_bytes: PEAK of each run, before and after; none in a file of an older memprof.
+
     iteration_spread_ns, prepared_spread_ns: the distance of the farthest run from each median. peak_raised: PEAK rose by more than the kernel's
     own bound. error: why it could not run. iteration_verdict, prepared_verdict: compare's on the time, empty where an older memprof gave none.
     late_rise_bytes: by how much iterations peak above those of WARMUP.
@@ -166,6 +168,7 @@ class Verified(Struct, frozen=True):
     iteration_verdict: Verdict | Literal[""] = ""
     prepared_verdict: Verdict | Literal[""] = ""
     late_rise_bytes: int = 0
+    peaks_bytes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def costs_time(self) -> bool:

@@ -1,6 +1,7 @@
 """Whether a proposal helps: each is measured as a variant beside the settings as they are, interleaved, as plain runs like any other.
 
 Rules do not know all that a setting does. So each other value of each knob is measured once as well, and those that save most become proposals.
+All results have one base: the proposals are measured with all repeats in a single session, interleaved with the settings as they are.
 Every run has the iterations of the run that is explained: a setting can need less in the first iteration and more in each later one.
 
 A change is beyond noise where compare's verdict is more or less.
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -24,11 +24,12 @@ from ..campaign.progress import Keep, Progress
 from ..programs.runtimes import described
 from ..records import metrics, summary
 from ..records.metrics import METRICS
+from ..records.modes import middle
 from ..records.summary import timed_phase
 from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
-from ..verdicts.compare import Verdict, verdict_of
+from ..verdicts.compare import Verdict, verdict_of, verdict_of_times
 from .records import RUNTIME, Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
@@ -43,29 +44,67 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     """The explanation with every proposal that is a knob measured, with other values of knobs that save PEAK, and with every two of the best
     together. suite: as explained, with the repeats and iterations wanted.
 
+    Single runs choose what is measured. All of that is measured in one session then, beside the same runs of the settings as they are.
+
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
     interruption leaves the results until then.
     """
-    explanation, others, complete = _screened(explanation, suite, variant, progress, keep)
-    if not complete:
-        return explanation
-    done, complete = _measured(explanation, suite, variant, progress, keep)
-    if not complete:
-        return done
-    paired, complete = _with_pairs(done, others, suite, variant, progress, keep)
-    return _measured(paired, suite, variant, progress, keep)[0] if complete else paired
+    chosen, saving, complete = _screened(explanation, suite, variant, progress, keep)
+    if complete:
+        chosen, complete = _with_pairs(chosen, saving, suite, variant, progress, keep)
+    return _measured(chosen, suite, variant, progress, keep) if complete else chosen
+
+
+def _proposed(explanation: Explanation) -> dict[str, Advice]:
+    """The proposals that are knobs, by the name of their settings."""
+    return {_name(advice.settings): advice for finding in explanation.findings for advice in finding.proposals if advice.settings}
+
+
+def _screened(
+    explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep
+) -> tuple[Explanation, Sequence[Advice], bool]:
+    """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose; all settings that saved
+    PEAK in one, the best first; and whether nothing interrupted that."""
+    proposed = _proposed(explanation)
+    (order, *_) = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
+    others = {
+        name: Advice(f"no rule proposes it ({knob.meaning})", settings, calls=order.runtime.in_program(settings))
+        for knob in order.runtime.knobs
+        if knob.name not in {**suite.set, **variant.set}
+        for settings in ({knob.name: value} for value in knob.candidates())
+        if (name := _name(settings)) not in proposed
+    }
+    peak = explanation.peak
+    if peak is None or (not others and len(proposed) < 2):  # nothing is to be chosen
+        return explanation, (), True
+    progress.say(f"{explanation.model.name}: trying {counted(len(proposed) + len(others), 'setting')} once each")
+    settings = {name: advice.settings for name, advice in (proposed | others).items()}
+    trials = _tried(replace(suite, repeats=1), variant, settings, progress, keep)
+    explanation = trials.noted(explanation, progress)
+    peaks = trials.peaks
+    usual = peaks.pop(None, 0.0)
+    least = max(explanation.peak_bound_bytes, _LEAST_SHARE * usual)
+    names = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])
+    best = _one_per_knob(others[name] for name in names if name in others)[:_BEST]
+    if best:
+        evidence = (f"each of {counted(len(others), 'value')} that no rule proposes was measured once",)
+        saved = round(usual - peaks[_name(best[0].settings)])
+        found = Finding(_TRIED, "other settings save PEAK", saved, peak.name, evidence, tuple(best))
+        explanation = replace(explanation, findings=(*explanation.findings, found))
+    elif others and trials.complete:
+        explanation = replace(explanation, remarks=(*explanation.remarks, _without_effect(list(others), trials, least)))
+    return explanation, [(proposed | others)[name] for name in names], trials.complete
 
 
 def _with_pairs(
-    explanation: Explanation, others: Sequence[Advice], suite: Suite, variant: Variant, progress: Progress, keep: Keep
+    explanation: Explanation, saving: Sequence[Advice], suite: Suite, variant: Variant, progress: Progress, keep: Keep
 ) -> tuple[Explanation, bool]:
-    """The explanation with a proposal for each of the best pairs of settings that nobody measured together, in the finding of the better one, and
-    whether nothing interrupted that. others: settings that saved PEAK in a single run. Another runtime is paired with the best setting alone."""
-    known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
-    ranked = [proposal for proposal in explanation.ranked if worth(proposal, explanation.peak_bound_bytes)[0] == 0]
-    singles = [proposal for proposal in ranked if len(proposal.settings) == 1 and RUNTIME not in proposal.settings]
-    best = _one_per_knob([*singles, *others])[:_PAIRED]
-    runtimes = [proposal for proposal in ranked if RUNTIME in proposal.settings]
+    """The explanation with a proposal for each of the best pairs of settings that nobody proposed together, in the finding of the better one, and
+    whether nothing interrupted that. saving: settings that saved PEAK in a single run, the best first. Another runtime is paired with the best
+    setting alone."""
+    known = {frozenset(proposal.settings.items()) for proposal in _proposed(explanation).values()}
+    best = _one_per_knob(advice for advice in saving if len(advice.settings) == 1 and RUNTIME not in advice.settings)[:_PAIRED]
+    runtimes = [advice for advice in saving if RUNTIME in advice.settings]
     pairs = {}
     for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
         both = {**first.settings, **second.settings}
@@ -102,41 +141,6 @@ def _one_per_knob(proposals: Iterable[Advice]) -> list[Advice]:
     return list(first.values())
 
 
-def _screened(
-    explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep
-) -> tuple[Explanation, list[Advice], bool]:
-    """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose; one value of each other
-    knob that saves PEAK, the best first; and whether nothing interrupted that."""
-    known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
-    (order, *_) = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
-    advice = {
-        _name(settings): Advice(f"no rule proposes it ({knob.meaning})", settings, calls=order.runtime.in_program(settings))
-        for knob in order.runtime.knobs
-        if knob.name not in {**suite.set, **variant.set}
-        for settings in ({knob.name: value} for value in knob.candidates())
-        if frozenset(settings.items()) not in known
-    }
-    peak = explanation.peak
-    if not advice or peak is None:
-        return explanation, [], True
-    progress.say(f"{explanation.model.name}: trying {counted(len(advice), 'other value')} of knobs once each")
-    trials = _tried(replace(suite, repeats=1), variant, {name: each.settings for name, each in advice.items()}, progress, keep)
-    explanation = trials.noted(explanation, progress)
-    peaks = trials.peaks
-    usual = peaks.pop(None, 0.0)
-    least = max(explanation.peak_bound_bytes, _LEAST_SHARE * usual)
-    saving = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])
-    best = _one_per_knob(advice[name] for name in saving)
-    if saving:
-        evidence = (f"each of {counted(len(advice), 'value')} that no rule proposes was measured once",)
-        saved = round(usual - peaks[saving[0]])
-        found = Finding(_TRIED, "other settings save PEAK", saved, peak.name, evidence, tuple(best[:_BEST]))
-        explanation = replace(explanation, findings=(*explanation.findings, found))
-    elif trials.complete:
-        explanation = replace(explanation, remarks=(*explanation.remarks, _without_effect(list(advice), trials, least)))
-    return explanation, best[_BEST:], trials.complete
-
-
 def _without_effect(names: Sequence[str], trials: _Trials, least: float) -> str:
     """A sentence on values of which none became a proposal: how many were tried, and which do not run, with the reason of the first."""
     failed = dict(trials.refused)
@@ -146,19 +150,15 @@ def _without_effect(names: Sequence[str], trials: _Trials, least: float) -> str:
     return f"--verify tried {tried} of knobs once each: none saves more than {format_bytes(least)} of PEAK{without}"
 
 
-def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
-    """The explanation with those proposals measured that were not, and whether nothing interrupted that."""
-    proposals: dict[str, Mapping[str, str]] = {}
-    for finding in explanation.findings:
-        for proposal in finding.proposals:
-            if proposal.settings and proposal.verified is None:
-                proposals[_name(proposal.settings)] = proposal.settings
+def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> Explanation:
+    """The explanation with all proposals measured that are knobs, as far as nothing interrupted that."""
+    proposals = {name: advice.settings for name, advice in _proposed(explanation).items()}
     if not proposals:
-        return explanation, True
+        return explanation
     trials = _tried(suite, variant, proposals, progress, keep)
     bound = explanation.peak_bound_bytes
     findings = tuple(_with_results(finding, trials.runs, trials.refused, bound) for finding in explanation.findings)
-    return trials.noted(replace(explanation, findings=findings), progress), trials.complete
+    return trials.noted(replace(explanation, findings=findings), progress)
 
 
 class _Trials(Struct):
@@ -217,7 +217,7 @@ def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], re
     proposals = []
     for proposal in finding.proposals:
         name = _name(proposal.settings)
-        if not proposal.settings or proposal.verified is not None:
+        if not proposal.settings:
             proposals.append(proposal)
         elif name in refused:
             proposals.append(replace(proposal, verified=Verified(0, error=refused[name])))
@@ -235,9 +235,11 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         return Verified(len(after), error=failed.outcome.sentence if failed is not None else "it was not measured")
     phase, _, inside = finding.phase.partition("/")
     metric = "rss_peak_bytes" if inside else "rss_end_bytes"
-    sides = [[metrics.values(side, PEAK, METRICS["rss_peak_bytes"]), metrics.values(side, phase, METRICS[metric])] for side in good]
+    in_phase, heights = (
+        [metrics.values(side, *where) for side in good] for where in ((phase, METRICS[metric]), (PEAK, METRICS["rss_peak_bytes"]))
+    )
     bound = max(run.machine.peak_bound_bytes for side in good for run in side)
-    beyond = any(_verdict(pair, bound) in ("more", "less") for pair in zip(*sides, strict=True))
+    beyond = any(_verdict(pair, bound) in ("more", "less") for pair in (heights, in_phase))
 
     def both(name: str, where: str) -> tuple[float, float] | None:
         return _medians([metrics.values(side, where, METRICS[name]) for side in good])
@@ -248,6 +250,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
     return Verified(
         repeats=min(len(good[0]), len(good[1])),
         peak_bytes=peaks,
+        peaks_bytes=(tuple(map(int, heights[0])), tuple(map(int, heights[1]))),
         end_bytes=both("rss_end_bytes", _last(good[0])),
         anon_bytes=both("anon_end_bytes", _last(good[0])),
         phase_bytes=both(metric, phase),
@@ -257,15 +260,20 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         prepared_spread_ns=_spreads(prepared),
         peak_raised=peaks is not None and peaks[1] - peaks[0] > bound,
         beyond_noise=beyond,
-        iteration_verdict=_verdict(iterations),
-        prepared_verdict=_verdict(prepared),
+        iteration_verdict=_timed_verdict(iterations),
+        prepared_verdict=_timed_verdict(prepared),
         late_rise_bytes=summary.late_rise_bytes(good[1]),
     )
 
 
-def _verdict(sides: Sequence[Sequence[float]], bound_bytes: int = 0) -> Verdict | Literal[""]:
+def _verdict(sides: Sequence[Sequence[float]], bound_bytes: int) -> Verdict | Literal[""]:
     before, after = sides
     return verdict_of(before, after, bound_bytes) if before and after else ""
+
+
+def _timed_verdict(sides: Sequence[Sequence[float]]) -> Verdict | Literal[""]:
+    before, after = sides
+    return verdict_of_times(before, after) if before and after else ""
 
 
 def _last(runs: Sequence[Run]) -> str:
@@ -273,7 +281,7 @@ def _last(runs: Sequence[Run]) -> str:
 
 
 def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    return (statistics.median(sides[0]), statistics.median(sides[1])) if all(sides) else None
+    return (middle(sides[0]), middle(sides[1])) if all(sides) else None
 
 
 def _spreads(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
@@ -281,7 +289,7 @@ def _spreads(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
     middles = _medians(sides)
     if middles is None:
         return None
-    first, second = (max(abs(value - middle) for value in side) for side, middle in zip(sides, middles, strict=True))
+    first, second = (max(abs(value - median) for value in side) for side, median in zip(sides, middles, strict=True))
     return first, second
 
 

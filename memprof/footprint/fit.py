@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..base.errors import MeasurementError, UsageError
-from ..base.units import counted, format_bytes, format_duration
+from ..base.units import counted, exact_bytes, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
 from ..places import limits
@@ -33,6 +33,7 @@ from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPAR
 from ..subjects import orders
 from ..subjects.order import Order, assumed_words, shapes_that_run
 from ..subjects.suite import MS, Suite
+from .next_commands import gate_line, tune_line
 
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
@@ -69,7 +70,8 @@ class PartLimit(Struct, frozen=True):
 
     rss_peak_bytes: its RSS peak, which counts pages that others share too, 0 if it was too short to be seen. touched_bytes: the resident pages that
     it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
-    least limit. None failed there or in more.
+    least limit. None failed there or in more. failed_bytes: the highest limit in which a run failed, 0 for none. complete: False if the search
+    ended before the least limit was known, or had worked as often as it must.
     """
 
     name: str
@@ -78,6 +80,8 @@ class PartLimit(Struct, frozen=True):
     touched_bytes: int | None
     trials: int
     worked: int = 0
+    failed_bytes: int = 0
+    complete: bool = True
 
 
 class LimitPoint(Struct, frozen=True):
@@ -85,7 +89,7 @@ class LimitPoint(Struct, frozen=True):
     failures in words.
 
     Where some runs failed, the figures are of the others. runs: how many there were; a limit that only the search tried has one. times_ns: the
-    median iteration of each run that did not fail.
+    median iteration of each run that did not fail. charged_bytes: the most that a group of those was charged, None if there was no group.
     """
 
     limit_bytes: int | None
@@ -96,12 +100,15 @@ class LimitPoint(Struct, frozen=True):
     refaults: float | None = None
     runs: int = 1
     times_ns: tuple[float, ...] = ()
+    charged_bytes: int | None = None
 
 
 class Fitted(Struct, frozen=True):
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
     records. interrupted: by Ctrl-C or SIGTERM, after the first part. within_bytes: the only limit that was tried, None if the least was searched.
-    env: the variables that a program needs for the same settings.
+    env: the variables that a program needs for the same settings. calls: the knobs that were set, in the runtime's own words.
+    tune_command: a command line that searches settings within the limit that was given, empty without one. gate_command: one that holds later runs
+    to a budget, before and behind its size.
     """
 
     model: str
@@ -120,6 +127,9 @@ class Fitted(Struct, frozen=True):
     interrupted: bool = False
     within_bytes: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+    tune_command: str = ""
+    gate_command: tuple[str, str] = ("", "")
 
     @property
     def whole(self) -> PartLimit | None:
@@ -129,9 +139,10 @@ class Fitted(Struct, frozen=True):
     @property
     def unmet(self) -> str:
         """That the limit which was given is not enough, as a sentence; empty if it is, or none was given or tried."""
-        if self.within_bytes is None or self.whole is None or self.whole.least_bytes is not None:
+        if self.within_bytes is None or self.whole is None or (self.whole.least_bytes is not None and self.whole.complete):
             return ""
-        return f"{self.model} does not run within {format_bytes(self.within_bytes)}"
+        runs = "does not run" if self.whole.complete else "was not shown to run"
+        return f"{self.model} {runs} within {format_bytes(self.within_bytes)}"
 
 
 def fit(request: FitRequest, progress: Progress, keep: Keep) -> Fitted:
@@ -202,6 +213,7 @@ class _Fitter:
             interrupted = True
             self._remark("Interrupted: the search was not finished.")
         curve = [point for search in searches if search.part == WHOLE for point in search.curve]
+        suite, within = self._request.suite, self._request.within
         return Fitted(
             job.model.name,
             job.runtime,
@@ -217,8 +229,11 @@ class _Fitter:
             shapes_that_run(job) or {},
             job.assumed,
             interrupted or self._stopped,
-            self._request.within,
+            within,
             self._order.settings_env,
+            () if self._program else self._order.runtime.in_program({**suite.set, **suite.only.set}),
+            tune_line(suite, self._order, exact_bytes(within)) if within is not None else "",
+            gate_line(suite, self._order),
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -377,6 +392,7 @@ class _Fitter:
                 self._bisect(search)
             except KeyboardInterrupt:
                 self._stopped = True
+                search.complete = False
                 self._remark(f"{part}: interrupted; {search.words}.")
         search.found = self._request.within or search.least
         return search
@@ -385,6 +401,7 @@ class _Fitter:
         """The only limit that is tried: it works if it does as often as a least limit must. The first failure decides that it does not."""
         while not search.failed and search.worked.get(limit, 0) < CONFIRMATIONS:
             if self._is_time_up():
+                search.complete = False
                 self._remark(f"{search.part}: the time was up after {search.trials} of {counted(CONFIRMATIONS, 'trial')}.")
                 return
             self._try(limit, search)
@@ -407,6 +424,7 @@ class _Fitter:
         top = max(search.worked)
         while True:
             if self._is_time_up():
+                search.complete = False
                 self._remark(f"{search.part}: the time was up; {search.words}.")
                 return
             least = search.least
@@ -440,7 +458,10 @@ class _Fitter:
                 break
             for _ in range(_PLAIN_RUNS):
                 self._try(limit, search, name=f"in {format_bytes(limit)}", slow_fails=False)
-        while (least := search.least) is not None and search.worked[least] < CONFIRMATIONS and not self._is_time_up():
+        while (least := search.least) is not None and search.worked[least] < CONFIRMATIONS:
+            if self._is_time_up():
+                search.complete = False
+                return
             self._try(least, search)
 
     def _limit_of(self, search: _LimitSearch, plain: Sequence[Run], touched: Mapping[str, int]) -> PartLimit:
@@ -449,7 +470,7 @@ class _Fitter:
         peak = max(_peak(run, name) for run in plain)
         sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
         worked = search.worked.get(self._request.within or least or 0, 0)
-        return PartLimit(name, least, peak, max(sizes, default=None), search.trials, worked)
+        return PartLimit(name, least, peak, max(sizes, default=None), search.trials, worked, search.failed, search.complete)
 
     def _ceiling(self, run: Run) -> int:
         """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""
@@ -462,7 +483,8 @@ class _LimitSearch(Struct):
     """What is known about the limits on a part, in bytes.
 
     wanted: how often the least must work. runs: all runs of each limit. worked: how often each limit worked. failed: the highest that failed, 0 for
-    none. trials: how many there were. found: the least limit before those of the curve were measured.
+    none. trials: how many there were. found: the least limit before those of the curve were measured. complete: whether it was not ended by the
+    time or by the user before the least limit was known.
     """
 
     part: str
@@ -472,6 +494,7 @@ class _LimitSearch(Struct):
     failed: int = 0
     trials: int = 0
     found: int | None = None
+    complete: bool = True
 
     @property
     def least(self) -> int | None:
@@ -485,11 +508,11 @@ class _LimitSearch(Struct):
 
     @property
     def words(self) -> str:
-        """Where the least limit may lie."""
+        """The highest limit that failed, and the least above it that worked."""
         if self.least is None:
             return f"runs failed in up to {format_bytes(self.failed)}, and no higher limit has worked"
-        above = f"above {format_bytes(self.failed)}" if self.failed else "lower"
-        return f"the least limit may lie {above}, and {format_bytes(self.least)} works"
+        worked = f"{format_bytes(self.least)} worked in {counted(self.worked[self.least], 'trial')}"
+        return f"{f'{format_bytes(self.failed)} failed' if self.failed else 'no limit failed'}, and {worked}"
 
 
 def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
@@ -501,7 +524,9 @@ def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
     ]
     faults = [statistics.median(each) if each else None for each in counts]
     times = tuple(_time(run) for run in completed)
-    return LimitPoint(limit, statistics.median(times), faults[0], faults[1], _ended(runs), faults[2], len(runs), times)
+    charges = [run.charged.peak_bytes for run in completed if run.charged is not None and run.charged.peak_bytes is not None]
+    charged = max(charges, default=None)
+    return LimitPoint(limit, statistics.median(times), faults[0], faults[1], _ended(runs), faults[2], len(runs), times, charged)
 
 
 def _time(run: Run) -> float:

@@ -63,6 +63,11 @@ _KINDS = {
 }
 
 
+def is_named_as_model(path: str | Path) -> bool:
+    """Whether a file's name ends as that of a model does; a model's text file may be anything else."""
+    return Path(path).suffix.lower() in _KINDS
+
+
 def check_kind(path: str | Path) -> None:
     """Raises InputError for a file that is something else than its ending says, as far as its first bytes tell."""
     path = Path(path)

@@ -15,6 +15,7 @@ from ..base.errors import InputError
 from ..base.units import counted, format_bytes
 from . import metrics
 from .metrics import Metric
+from .modes import middle
 from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, WARMUP, Job, JobSide, Run, heading, label
 
 _RISE_SHARE = 0.02  # of PEAK, by which later iterations must peak above earlier ones to count as a rise
@@ -83,7 +84,8 @@ class Key(KeyFields, Struct, frozen=True):
 class Row(Struct, frozen=True):
     """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
 
-    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.
+    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone. median:
+    see memprof.records.modes.middle.
     swapped: the most that was swapped out and is missing in a value, in bytes. with_swap: the values with such pages added; none if nothing was
     swapped out. machines: where each value was measured, if the key's machine is a kind; else empty. missed: the most by which a value that is not
     exact may lie below the truth, in bytes.
@@ -183,6 +185,13 @@ def timed_phase(runs: Iterable[Run]) -> str:
     """The phase whose iterations are the model's latency: EXECUTE, or else GENERATE or REQUEST if these runs have it."""
     names = {mark.phase for run in runs for mark in run.marks}
     return next((phase for phase in (EXECUTE, GENERATE, REQUEST) if phase in names), EXECUTE)
+
+
+def iteration_ns(runs: Iterable[Run]) -> float | None:
+    """The median over the runs that ended well of their median iteration, in ns; None where none has iterations."""
+    ended = [run for run in runs if run.outcome.ok]
+    marks = [mark for run in ended if (mark := run.mark(timed_phase(ended))) is not None and mark.times_ns]
+    return statistics.median(statistics.median(mark.times_ns) for mark in marks) if marks else None
 
 
 def peak_phase(runs: Iterable[Run]) -> str:
@@ -286,7 +295,7 @@ def row(
         phase=phase,
         metric=metric,
         values=values,
-        median=statistics.median(values),
+        median=middle(values, metrics.described(metric).unit),
         mean=statistics.fmean(values),
         min=min(values),
         max=max(values),

@@ -7,10 +7,12 @@ reads programs is imported when such a word is read.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from ..base.errors import UsageError
@@ -83,12 +85,32 @@ class Setting(Struct, frozen=True):
         else:
             yield from (f"--{self.name}", self.written(value))
 
+    def lines(self, value: Any) -> Iterator[str]:
+        """The line of a suite's file that gives this value; none for a value that is not set."""
+        if value in (None, "", ()) or value == {}:
+            return
+        if self.many:
+            pairs = (
+                f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else _toml(key)} = {self._in_file(each)}" for key, each in value.items()
+            )
+            yield f"{self.parameter} = {{ {', '.join(pairs)} }}"
+        else:
+            yield f"{self.parameter} = {self._in_file(value)}"
+
+    def _in_file(self, value: Any) -> str:
+        return _toml(list(value) if isinstance(value, tuple) else value if self.kind is not str else self.written(value))
+
     def value_in(self, folder: Path, given: Any) -> Any:
         """The field's value. given: as a file in that folder has it, of `file_type`. Raises UsageError."""
         if self.many:
             return self.value([f"{key}={_text(each)}" for key, each in given.items()])
         text = given if self.kind is not str else _text(given)
         return self.value(self.path(folder, text) if self.path is not None else text)
+
+
+def _toml(value: Any) -> str:
+    """A text, a number, a switch or a list of them as TOML writes it, which is as JSON does."""
+    return msgspec.json.encode(value).decode()
 
 
 def _text(value: Any) -> str:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,7 @@ from ..base import toml
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
 from ..base.pairs import by_name
 from ..base.units import parse_bytes
+from ..models.identity import is_named_as_model
 from ..models.inputs import names as input_names
 from ..places.place import HERE, Place, RecorderKind
 from ..programs import commands
@@ -49,6 +51,7 @@ from .settings import OF_A_SUITE, OF_A_VARIANT, Setting, program, relative
 from .values import parse_pair, parse_sizes, parse_threads
 
 MS = 1_000_000
+_A_LINE_EACH = "%s\\n"  # for printf
 ALL = "all"  # in place of a runtime's name: every one that is installed
 
 
@@ -173,6 +176,13 @@ class Suite(Struct, frozen=True):
             names = ", ".join(self.models if len(self.models) > 1 else (variant.name or variant.runtime for variant in variants))
             raise UsageError(f"one model and one runtime, or one program: these are {names}")
         return variants[0]
+
+    @property
+    def together(self) -> Suite:
+        """A suite that measures one thing, with the settings of its variant among those for all."""
+        own = self.only
+        changes = {name: {**getattr(self, name), **getattr(own, name)} for name in ("set", "env", "shapes")}
+        return replace(self, **changes, threads=own.threads or self.threads, python=own.python or self.python)
 
     def of_model(self, path: str) -> Suite:
         """The suite for one of its models, whose shapes are then those for all; `models` stays.
@@ -349,6 +359,25 @@ def _reason(error: Exception) -> str:
         return str(error)
     fields = {"variant": _FileVariant, "model": _FileModel, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
     return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
+
+
+def file_lines(suite: Suite) -> tuple[str, ...]:
+    """The lines of a file that measures again what a suite of one model and one runtime does; see the module's text. The paths are as the suite has
+    them."""
+    together = suite.together
+    names = {"models": suite.models, "runtimes": (suite.only.runtime,)}
+    lines = [f"{key} = {msgspec.json.encode(values).decode()}" for key, values in names.items()]
+    return (*lines, *(line for setting in OF_A_SUITE for line in setting.lines(getattr(together, setting.field))))
+
+
+def models_among(words: Sequence[str]) -> tuple[str, ...]:
+    """The words that are called as the files of models are."""
+    return tuple(filter(is_named_as_model, words))
+
+
+def gate_line(suite: Suite) -> str:
+    """The words for a shell that write this file and hold its PEAK to a budget, whose size follows them."""
+    return f"{shlex.join(['printf', _A_LINE_EACH, *file_lines(suite)])} > suite.toml && memprof gate --run suite.toml --budget"
 
 
 # -- words of the command line

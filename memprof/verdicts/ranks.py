@@ -1,4 +1,4 @@
-"""The rank test, with ties and in strata; modes of a sample; bootstrap intervals."""
+"""The rank test, with ties and in strata; bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from functools import cache, reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,24 +21,6 @@ _MOST_ADDITIONS = 1 << 24
 _MOST_VALUES = 1000
 # A chance as small as this is the same to every reader.
 NEGLIGIBLE = 1e-12
-
-# Samples are two groups when the gap between them is this many times what either spreads.
-_GAP = 3
-_MOST_MODES = 3
-
-
-def split_modes(values: Sequence[float], floor: float) -> tuple[tuple[float, ...], ...]:
-    """The samples, sorted, as one group, or as two or three if gaps larger than `floor` part groups that each spread far less than any gap.
-
-    If most samples stand alone, they are noise and no modes.
-    """
-    ordered = sorted(values)
-    cuts = [place for place, (now, after) in enumerate(pairwise(ordered), 1) if after - now > floor]
-    groups = tuple(tuple(ordered[begin:end]) for begin, end in pairwise([0, *cuts, len(ordered)]))
-    gap = min((ordered[place] - ordered[place - 1] for place in cuts), default=0.0)
-    spread = max(group[-1] - group[0] for group in groups)
-    alone = sum(len(group) == 1 for group in groups)
-    return groups if gap > _GAP * spread and len(groups) <= _MOST_MODES and 2 * alone < len(ordered) else (tuple(ordered),)
 
 
 def pooled_stdev(groups: Iterable[Sequence[float]]) -> float:

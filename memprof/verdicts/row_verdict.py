@@ -11,9 +11,10 @@ from typing import Literal
 from msgspec import Struct
 
 from ..records.metrics import amount, signed
+from ..records.modes import split_modes
 from ..records.summary import Row
 from . import machine_spread
-from .ranks import ALPHA, p_words, pooled_stdev, rank_p, split_modes, stratified_p
+from .ranks import ALPHA, p_words, pooled_stdev, rank_p, stratified_p
 
 _STDEVS = 3
 # A lone repeat lies far from its like beyond so many times their spread. Of pairs of five repeats of one normal distribution (7% noise, 2,000 pairs)
@@ -85,6 +86,11 @@ class Pair(Struct, frozen=True):
     def threshold(self) -> float:
         """The difference that must be exceeded: the floor, or three standard deviations within the groups if that is more."""
         return max(self.floor, _STDEVS * pooled_stdev(self.base + self.head))
+
+    @property
+    def _beyond_modes(self) -> float:
+        """The change that puts all of one side beyond all of the other, whichever mode each run meets."""
+        return self.floor + max(max(values) - min(values) for values in (self.base_values, self.head_values))
 
     def decide(self) -> Decision:
         decision = self._by_medians() if len(self.base) == len(self.head) == 1 else self._by_modes()
@@ -192,7 +198,8 @@ class Pair(Struct, frozen=True):
         return rank_p(*sides)
 
     def _decision(self, verdict: Decided, reason: str, p: float | None = None) -> Decision:
-        return Decision(verdict, reason, self.threshold, p)
+        # Where modes or an outlier leave a row undecided, only a change larger than they lie apart would have been sure to show.
+        return Decision(verdict, reason, self._beyond_modes if verdict == "undecided" else self.threshold, p)
 
     def _amount(self, value: float) -> str:
         return amount(self.metric, value)

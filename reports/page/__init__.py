@@ -57,10 +57,11 @@ def render(
     # Runs of a search are no rivals: what they found is their law. It stands beside the plan of each place already.
     found = {law.model: [each.sentences[0] for each in laws if each.model == law.model] for law in laws}
     found = {name: sentences for name, sentences in found.items() if all(run.job.at for run in models[name])}
+    curves = drawn.page(list(models.values()))
     return standalone.render(
         __package__,
         "page",
-        drawn.page(list(models.values())),
+        curves,
         title=words.title(runs),
         subtitle=words.subtitle(runs),
         sources=sources,
@@ -72,6 +73,7 @@ def render(
         baseline=baseline_words(runs),
         without_script=_WITHOUT_SCRIPT,
         devices=[devices.tables(summary.groups(group), None) for group in models.values()],
+        devices_drawn=any(trace.device for model in curves.models for group in model.groups for trace in group.traces),
         kept=[release.tables(summary.groups(group), None) for group in models.values()],
         growth=_growth(runs),
         laws=laws,

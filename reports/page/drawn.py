@@ -16,7 +16,19 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin, with_marks, zero_ns
+from ..columns import (
+    Array,
+    ColumnArrays,
+    RunPhase,
+    columns,
+    device_over,
+    run_peak,
+    spans,
+    thin,
+    visible_devices,
+    with_marks,
+    zero_ns,
+)
 from ..standalone import packed
 from ..tables import grid
 
@@ -28,7 +40,8 @@ _POINTS = 6_000  # iterations drawn as points on the whole page
 
 
 class PhaseFigure(Struct, frozen=True):
-    """A finished phase on a timeline. at_ns: when its highest sample was seen; polled: whether it was looked at while it ran."""
+    """A phase on a timeline. at_ns: when its highest sample was seen; polled: whether it was looked at while it ran; finished: whether it ended well:
+    of a phase in which the run failed, the peak is what polling saw."""
 
     name: str
     begin_ns: int
@@ -37,6 +50,7 @@ class PhaseFigure(Struct, frozen=True):
     peak_bytes: int
     exact: bool
     polled: bool
+    finished: bool = True
 
 
 class Trace(Struct, frozen=True):
@@ -51,7 +65,7 @@ class Trace(Struct, frozen=True):
     t: str
     rss: str
     file: str
-    device: str  # empty where there was none
+    device: str  # empty where none would be seen
 
 
 class Latencies(Struct, frozen=True):
@@ -133,8 +147,12 @@ def _spread_out(points: list[tuple[int, int, int]], most: int) -> list[tuple[int
 def _trace(run: Run, most: int) -> Trace:
     rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
     begin_ns = zero_ns(run, rows)
+    chosen = spans(run, rows)
     phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
-    device = device_columns(run.timeline)
+    peak = run_peak(run, rows, chosen)
+    if chosen and chosen[-1].mark is None and (failed := _unfinished(chosen[-1], rows, begin_ns)) is not None:
+        phases = (*phases, failed)
+    device = visible_devices(run.timeline)
     rows = thin(_with_steps(with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
     # A sample may precede the first phase by a moment.
     since = numpy.maximum(rows.t_ns - begin_ns, 0)
@@ -142,8 +160,8 @@ def _trace(run: Run, most: int) -> Trace:
     return Trace(
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} {run.outcome.where}".rstrip(),
-        peak_bytes=max((mark.height_bytes for mark in run.before_release), default=run.timeline.rss_max_bytes),
-        peak_phase=summary.highest_phase(run),
+        peak_bytes=peak.bytes if peak is not None else run.timeline.rss_max_bytes,
+        peak_phase=peak.phase if peak is not None else "",
         phases=phases,
         tick_ns=tick_ns,
         t=packed(since // tick_ns, "<u4"),
@@ -167,6 +185,16 @@ def _with_steps(rows: ColumnArrays, times: Array) -> ColumnArrays:
         return rows
     t_ns = numpy.unique(numpy.concatenate([rows.t_ns, inside - 1, inside]))
     return ColumnArrays(t_ns, *(numpy.interp(t_ns, rows.t_ns, column).astype(numpy.int64) for column in (rows.rss, rows.file, rows.vms)))
+
+
+def _unfinished(span: RunPhase, rows: ColumnArrays, begin_ns: int) -> PhaseFigure | None:
+    """The phase in which a run failed, as far as it was polled; None where it was not."""
+    inside = rows.between(span.begin_ns, span.end_ns)
+    if not len(inside):
+        return None
+    at = int(inside.rss.argmax())
+    sides = span.begin_ns - begin_ns, span.end_ns - begin_ns, int(inside.t_ns[at]) - begin_ns
+    return PhaseFigure(span.phase, *sides, int(inside.rss[at]), exact=False, polled=True, finished=False)
 
 
 def _phase(mark: Mark, rows: ColumnArrays, begin_ns: int) -> PhaseFigure:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES, METRICS
+from memprof.records.modes import middle
 from memprof.records.types import PEAK, Run
 
 from .. import rows
@@ -92,17 +93,17 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
     if not peaks:
         return PeakBar(label, why=missing.why_absent(runs, phase, _PEAK))
     at = summary.peak_phase(runs) if phase == PEAK else phase
-    middle = statistics.median(peaks)
+    median = middle(peaks, BYTES)
     notes = [*missing.swapped(runs, phase), *missing.inexact(runs, phase)]
     grounds = [ground for run in runs if (ground := metrics.baseline(run, _PEAK)) is not None]
     visible = max(peaks) - min(peaks) > _LEAST * largest
     return PeakBar(
         label,
         # The first note begins with the sign of a peak that is not exact.
-        value=f"{notes[0][0] if notes else ''}{unit.amount(middle)}",
-        spread=grid.spread(middle / unit.size, [peak / unit.size for peak in peaks]).partition(" ")[2],
+        value=f"{notes[0][0] if notes else ''}{unit.amount(median)}",
+        spread=grid.spread(median / unit.size, [peak / unit.size for peak in peaks]).partition(" ")[2],
         where=at if phase == PEAK else "",
-        parts=_parts(runs, at, middle, largest, unit),
+        parts=_parts(runs, at, median, largest, unit),
         ground=100 * statistics.median(grounds) / largest if grounds else None,
         low=100 * min(peaks) / largest if visible else None,
         high=100 * max(peaks) / largest if visible else None,
@@ -114,8 +115,8 @@ def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: U
     anonymous, file, shared = (metrics.values(runs, phase, METRICS[f"{kind}_end_bytes"]) for kind in ("anon", "file", "shmem"))
     if not anonymous or not file:
         return (BarPart("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)
-    backed = min(peak, statistics.median(file) + (statistics.median(shared) if shared else 0))
-    held = min(peak - backed, statistics.median(anonymous))
+    backed = min(peak, middle(file, BYTES) + (middle(shared, BYTES) if shared else 0))
+    held = min(peak - backed, middle(anonymous, BYTES))
     parts = [("anonymous", held, "anonymous"), ("file", backed, "file-backed")]
     if peak - backed - held >= _LEAST * largest:
         parts.append(("transient", peak - backed - held, "given back by its end"))

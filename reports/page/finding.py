@@ -17,7 +17,7 @@ from memprof.records.metrics import METRICS
 from memprof.records.summary import Key, Row
 from memprof.records.types import PEAK, Run
 
-from .. import rows
+from .. import modes, rows
 from ..short_names import shortened
 from ..tables.headline import size
 
@@ -88,7 +88,8 @@ def _single(peak: _Peak) -> Markup:
     grounds = [ground for run in peak.runs if (ground := metrics.baseline(run, _PEAK)) is not None]
     if grounds:
         ground = statistics.median(grounds)
-        above = f": {format_bytes(peak.row.median - ground)} above the {format_bytes(ground)} of {rows.baseline_words(peak.runs)}"
+        heights = modes.figure(_PEAK.name, [value - ground for value in peak.row.values])
+        above = f": {heights} above the {format_bytes(ground)} of {rows.baseline_words(peak.runs)}"
     return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phase, above)
 
 

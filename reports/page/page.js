@@ -145,6 +145,9 @@
 
   const peakOf = (trace) => inSpan(trace).find((phase) => onePhase() || phase.name === trace.peak_phase) || null;
 
+  // A peak that polling alone saw, and one of a phase that the run did not finish.
+  const hedge = (phase) => (!phase.finished ? "≥" : phase.exact ? "" : "~");
+
   let charts = [];
 
   function drawTimelines() {
@@ -190,7 +193,7 @@
   function captionWords(trace) {
     const peak = peakOf(trace);
     const size = peak && inUnit(peak.peak_bytes, unitFor("bytes", [trace.peak_bytes]));
-    const words = peak ? `peak ${peak.exact ? "" : "~"}${size}${onePhase() ? "" : ` in ${peak.name}`}` : "no peak here";
+    const words = peak ? `peak ${hedge(peak)}${size}${onePhase() ? "" : ` in ${peak.name}`}` : "no peak here";
     return `${words}, repeat ${trace.repeat}${trace.end ? `, ended by ${trace.end}` : ""}`;
   }
 
@@ -276,7 +279,7 @@
 
   const bandsOf = (trace, scale) =>
     trace.phases.map((phase) => {
-      const name = short(phase.name, 30);
+      const name = `${phase.finished ? "" : "✗ "}${short(phase.name, 30)}`;
       const [begin, end] = [phase.begin_ns, phase.end_ns].map((t_ns) => t_ns / scale.time.size);
       return { names: phase.polled ? [name] : [`${name}, not polled`, name], begin, end };
     });
@@ -302,7 +305,7 @@
     const markers = [];
     const peak = peakOf(trace);
     if (peak) {
-      const text = `${peak.exact ? "" : "~"}${inUnit(peak.peak_bytes, scale.bytes)} at most in ${peak.name}`;
+      const text = `${hedge(peak)}${inUnit(peak.peak_bytes, scale.bytes)} at most in ${peak.name}`;
       markers.push({ x: (peak.at_ns - spanOf(trace)[0]) / scale.time.size, y: peak.peak_bytes / scale.bytes.size, text, peak: true });
     }
     const [xs, ys] = points(trace, scale, "rss");

@@ -14,7 +14,7 @@ from memprof.records.metrics import Metric
 from memprof.records.summary import Key
 from memprof.records.types import PEAK, Machine, Run
 
-from .. import ran
+from .. import modes, ran
 from ..rows import named_with_models, whole_programs
 from ..soundness import sound
 from ..tables import missing
@@ -99,6 +99,7 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
     if swapped := missing.swapped_out([run for group in grouped.values() for run in group]):
         lines.append(capitalised(swapped))
     called = named_with_models(grouped)
+    lines += [f"{called[key]}: {note}" for key, group in grouped.items() for note in modes.notes(group)]
     lines += [f"✗ {called[key]}: {failure}" for key, group in grouped.items() for failure in ran.failures(group)]
     return lines
 

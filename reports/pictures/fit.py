@@ -110,7 +110,8 @@ def _marked(fitted: Fitted) -> list[tuple[str, int]]:
     """The marks on the axis of limits, by size. A limit on allocations is no measure of a resident set, so the RSS peak has no mark then."""
     part = fitted.whole
     assert part is not None  # a curve is of the whole run
-    marked = [("least limit", part.least_bytes)] if part.least_bytes is not None else []
+    name = "limit" if fitted.within_bytes is not None else "least limit" if part.complete else "least limit that worked"
+    marked = [(name, part.least_bytes)] if part.least_bytes is not None else []
     marked += [("RSS peak with no limit", part.rss_peak_bytes)] if fitted.exact else []
     return sorted(marked, key=lambda mark: mark[1])
 

@@ -3,7 +3,8 @@
 RELEASE has no peak of interest: its bar is the resident set at its end, which is what stays.
 
 A bar is as long as the median peak over the repeats. A high-water mark has no split, so the parts are those of the highest sample of the phase
-(or of its end, where that was higher), in the repeat whose peak is the median. The rest, up to the mark, is a transient that polling missed.
+(or of its end, where that was higher), in the repeat whose peak is the median, or the lower of the two around it.
+The rest, up to the mark, is a transient that polling missed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from msgspec import Struct
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
+from memprof.records.modes import middle
 from memprof.records.summary import Key
 from memprof.records.types import RELEASE, STARTUP, Mark, Run, Timeline
 
@@ -118,14 +120,15 @@ def bar_of(group: Sequence[Run], phase: str, unpacked: Callable[[Timeline], Colu
     if not having:
         return None
     peaks = [_height(mark) or 0 for mark, _ in having]
-    median = statistics.median(peaks)
+    median = middle(peaks, BYTES)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
     parts = at_end(typical) if phase == RELEASE else split(typical, unpacked(run.timeline)) if not run.imported else None
+    scale = median / (_height(typical) or 1)  # the median of two repeats lies between them, and has the parts of neither
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
     return PhaseBar(
         peak=median,
-        anon=parts.anon if parts else 0,
-        file=parts.file if parts else 0,
+        anon=parts.anon * scale if parts else 0,
+        file=parts.file * scale if parts else 0,
         low=peaks[0],
         high=peaks[-1],
         exact=phase == RELEASE or all(mark.sure for mark, _ in having),

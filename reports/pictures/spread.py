@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -13,6 +12,7 @@ from msgspec import Struct
 from memprof.base.units import counted
 from memprof.records import metrics, summary
 from memprof.records.metrics import Metric
+from memprof.records.modes import middle
 from memprof.records.summary import Key
 from memprof.records.types import Run
 
@@ -37,7 +37,7 @@ class Strip(Struct, frozen=True):
 
     @property
     def median(self) -> float:
-        return statistics.median(self.values)
+        return middle(self.values)
 
 
 @style.look()
@@ -119,25 +119,25 @@ def _block(
     unit: Unit,
 ) -> None:
     wide = (10.0 - indent - _TEXT - 0.15 - _GAP) / 2
-    absolute = sheet.axes(indent, top, wide, high * len(strips))
-    relative = sheet.axes(indent + wide + _GAP, top, wide, high * len(strips))
+    measured = sheet.axes(indent, top, wide, high * len(strips))
+    beside = sheet.axes(indent + wide + _GAP, top, wide, high * len(strips))
     _frame(
-        absolute, len(strips), lettering.label(metric.title + choosing.in_phase(phase), wide, weight="bold"), unit.caption("as measured")
+        measured, len(strips), lettering.label(metric.title + choosing.in_phase(phase), wide, weight="bold"), unit.caption("as measured")
     )
-    _frame(relative, len(strips), "from the variant's own median", unit.caption("difference"))
+    _frame(beside, len(strips), "from the variant's own median", unit.caption("difference"))
     words = {"ha": "right", "va": "baseline", "weight": "bold"}
     sheet.text(sheet.width - 0.15, top - 4 / 72, unit.caption("median"), **words)
-    sides = [(axes, *_side(strips, unit, even)) for axes, even in ((absolute, False), (relative, True))]
-    for axes, limits, _ in sides:
+    sides = [(axes, relative, *_side(strips, unit, relative)) for axes, relative in ((measured, False), (beside, True))]
+    for axes, _, limits, _ in sides:
         axes.set_xlim(limits)
     for row, (strip, text) in enumerate(zip(strips, texts, strict=True)):
-        middle = top + (row + 0.5) * high
-        sheet.text(indent - 0.1, middle, lettering.escaped(text), ha="right", va="center")
+        centre = top + (row + 0.5) * high
+        sheet.text(indent - 0.1, centre, lettering.escaped(text), ha="right", va="center")
         median, colour = _summary(strip, unit)
-        sheet.text(sheet.width - 0.15, middle, median, ha="right", va="center", size=style.SMALL, color=colour)
-        for axes, _, values in sides:
+        sheet.text(sheet.width - 0.15, centre, median, ha="right", va="center", size=style.SMALL, color=colour)
+        for axes, relative, _, values in sides:
             if strip.values:
-                _dots(axes, row, values[row], high)
+                _dots(axes, row, values[row], 0.0 if relative else strip.median / unit.size, high)
 
 
 def _side(strips: Sequence[Strip], unit: Unit, relative: bool) -> tuple[tuple[float, float], list[list[float]]]:
@@ -171,10 +171,10 @@ def _frame(axes: Axes, rows: int, title: str, label: str) -> None:
         axes.axhline(edge - 0.5, color=style.FAINT, linewidth=0.6)
 
 
-def _dots(axes: Axes, row: int, values: Sequence[float], high: float) -> None:
+def _dots(axes: Axes, row: int, values: Sequence[float], median: float, high: float) -> None:
     """A dot for each repeat, the first on top: dots at the same value do not hide one another, and a drift over the repeats is seen."""
     step = min(_DOT_STEP, (high - _ROOM) / len(values)) / high
     ys = [row + (place - (len(values) - 1) / 2) * step for place in range(len(values))]
-    axes.vlines(statistics.median(values), row - 0.46, row + 0.46, color=style.INK, linewidth=1.6, zorder=2)
+    axes.vlines(median, row - 0.46, row + 0.46, color=style.INK, linewidth=1.6, zorder=2)
     look = {"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(values, ys, linestyle="none", zorder=3, **look)  # type: ignore[arg-type]

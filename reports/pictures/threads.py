@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
 from memprof.records.metrics import Metric
+from memprof.records.modes import middle
 from memprof.records.types import Run
 
 from ..tables import headline
@@ -98,7 +98,7 @@ def _panel(
             if (values := choosing.values(line.runs.get(count, []), metric, phase))
         ]
         xs = [x for x, _ in points]
-        middles = [statistics.median(values) / unit.size for _, values in points]
+        middles = [middle(values) / unit.size for _, values in points]
         look = _look(index)
         lows, highs = [min(values) / unit.size for _, values in points], [max(values) / unit.size for _, values in points]
         axes.vlines(xs, lows, highs, color=look["color"], linewidth=1.0)

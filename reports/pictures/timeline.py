@@ -20,9 +20,9 @@ from memprof.base.errors import InputError, UsageError, near
 from memprof.base.units import format_duration
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
-from memprof.records.types import PEAK, RELEASE, STARTUP, Run
+from memprof.records.types import PEAK, STARTUP, Run
 
-from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, device_columns, spans, thin, typical, whole_peak, with_marks
+from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, run_peak, spans, thin, typical, visible_devices, with_marks
 from ..rows import named, unloaded
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
@@ -41,7 +41,7 @@ _DEVICE: dict[str, Any] = {"color": style.DEVICE, "linewidth": 1.4, "linestyle":
 
 class Drawn(Struct, frozen=True):
     """A variant as it is drawn: its typical run, and of that the wanted phases, all where none is named. peak: None where no phase ended and nothing
-    was polled. device: the times and sizes of memory of devices, empty where there was none."""
+    was polled. device: the times and sizes of memory of devices, empty where none would be seen."""
 
     name: str
     run: Run
@@ -142,17 +142,7 @@ def _drawn(name: str, group: Sequence[Run], phases: Sequence[str]) -> Drawn | No
         rows, line = rows.between(*within), line.between(*within)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(name, run, group, thin(line, _BUCKETS), chosen, _peak(run, rows, chosen), device_columns(run.timeline), phases)
-
-
-def _peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
-    marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
-    before = [mark for mark in marks if mark.phase != RELEASE] or marks
-    highest = whole_peak(before, rows, run.machine.peak_bound_bytes)
-    if chosen and chosen[-1].mark is None and len(rows) and rows.rss.max() > (highest.bytes if highest else 0):
-        row = int(rows.rss.argmax())
-        return Peak(int(rows.rss[row]), chosen[-1].phase, int(rows.t_ns[row]), int(rows.rss[row]), shown=True, exact=False)
-    return highest
+    return Drawn(name, run, group, thin(line, _BUCKETS), chosen, run_peak(run, rows, chosen), visible_devices(run.timeline), phases)
 
 
 def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, TimelineScale]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
 from memprof.records.metrics import Metric
+from memprof.records.modes import middle
 from memprof.records.summary import Key
 from memprof.records.types import RUN, Run
 
@@ -47,7 +47,7 @@ class TradeoffPoint(Struct, frozen=True):
 
     @property
     def at(self) -> tuple[float, float]:
-        return statistics.median(self.memory), statistics.median(self.latency)
+        return middle(self.memory), middle(self.latency)
 
     def scaled(self, memory: Unit, latency: Unit) -> TradeoffPoint:
         """The same in these units."""

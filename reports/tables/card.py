@@ -13,6 +13,7 @@ from memprof.records import summary
 from memprof.records.summary import Key, Row, whole
 from memprof.records.types import COMMAND, PEAK, Run
 
+from .. import modes
 from ..command_line import command_line
 from . import grid
 from .grid import Section, TextTable
@@ -101,4 +102,4 @@ def _markdown(groups: Mapping[Key, Sequence[Run]], rows: Mapping[Key, Mapping[st
 
 
 def _peak(row: Row | None) -> str:
-    return "-" if row is None else ("" if row.exact else "~") + format_bytes(row.median)
+    return "-" if row is None else ("" if row.exact else "~") + modes.of_row(row)

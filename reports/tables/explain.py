@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes, format_duration
@@ -29,11 +29,13 @@ from memprof.explain.records import (
     Verified,
 )
 from memprof.records.metrics import BYTES
+from memprof.records.modes import middle
 from memprof.records.settings import written
 from memprof.records.summary import late_rise_words
 from memprof.records.types import EXECUTE, PEAK
+from memprof.verdicts.ranks import LEAST_REPEATS, bootstrap
 
-from .. import soundness
+from .. import modes, soundness
 from ..fills import Fill
 from ..ran import shaped
 from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, number
@@ -41,6 +43,7 @@ from .headline import in_program, measured, time_words
 
 _BAR = 46
 _MOST_TENSORS = 12
+_RSS_PEAK = "rss_peak_bytes"
 RANKED = "Proposals as measured, what saves the most PEAK first"
 NOT_MEASURED = "The proposals follow from rules, and none was measured: --verify measures and ranks them."
 # The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
@@ -88,7 +91,7 @@ def origin(explanation: Explanation) -> str:
 
 
 def warned(explanation: Explanation) -> list[str]:
-    return [f"warning: {warning}" for warning in explanation.warnings]
+    return [f"warning: {warning}" for warning in (*explanation.warnings, *_modes(explanation))]
 
 
 def lead(explanation: Explanation) -> str:
@@ -136,7 +139,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
         return []
     if done.error is not None:
         return [f"measured: it does not run: {done.error}"]
-    sizes = [_change("PEAK", done.peak_bytes)]
+    sizes = [_peaks(done)]
     phase, _, inside = finding.phase.partition("/")
     if done.phase_bytes and done.phase_bytes != done.end_bytes and done.phase_bytes != done.peak_bytes:
         sizes.append(_change(f"{'peak' if inside else 'end'} of {phase}", done.phase_bytes))
@@ -205,7 +208,42 @@ def _saved(done: Verified) -> str:
         return f"{'it saves ' if len(saved) > 1 else ''}{', but '.join(saved)}"
     if not saved:
         return "it saves nothing"
+    if done.peak_bytes and saved[0].endswith(" of PEAK") and (span := _interval(done)):
+        saved[0] = f"{saved[0]} ({span})"
     return f"it saves {' and '.join(saved)}{'' if done.beyond_noise else ' (not beyond noise, or too few runs to tell)'}"
+
+
+def _interval(done: Verified) -> str:
+    """The 95% interval of what it saves of PEAK, as compare has it; empty where the runs are too few for one, or all differ alike."""
+    before, after = done.peaks_bytes
+    if min(len(before), len(after)) < LEAST_REPEATS:
+        return ""
+    low, high = (format_bytes(size) if size > 0 else f"-{format_bytes(-size)}" for size in bootstrap(after, before))
+    return f"{low} to {high}" if low != high else ""
+
+
+def _peaks(done: Verified) -> str:
+    """PEAK before and after, each with the distance of its farthest run, or with all its modes."""
+    if done.peak_bytes is None or not all(done.peaks_bytes):
+        return _change("PEAK", done.peak_bytes)
+    return f"PEAK {' -> '.join(map(_spread, done.peaks_bytes))}"
+
+
+def _spread(peaks: Sequence[int]) -> str:
+    if modes.counts(_RSS_PEAK, peaks):
+        return modes.figure(_RSS_PEAK, peaks)
+    median = middle(peaks, BYTES)
+    return f"{format_bytes(median)} ± {format_bytes(max(abs(peak - median) for peak in peaks))}"
+
+
+def _modes(explanation: Explanation) -> list[str]:
+    """That PEAK of the settings as they are has modes, each of which another saving is from."""
+    verified = [proposal.verified for proposal in explanation.ranked if proposal.verified is not None]
+    found = next((text for done in verified if done.peaks_bytes[0] and (text := modes.counts(_RSS_PEAK, done.peaks_bytes[0]))), "")
+    advice = (
+        "a saving is of one of them, and its interval has the others; --deterministic leaves one, where the runtime is deterministic itself"
+    )
+    return [f"PEAK of the settings as they are has {found}: {advice}"] if found else []
 
 
 def _change(name: str, pair: tuple[float, float] | None) -> str:
@@ -230,11 +268,6 @@ def notes(explanation: Explanation) -> list[str]:
         notes.append(
             f"weights beyond one copy: resident bytes of all copies of each {explanation.noun} but one; in files, the kernel can drop them and "
             "read them again"
-        )
-    measured_again = [proposal.verified for proposal in explanation.ranked if proposal.verified is not None]
-    if len({done.iteration_ns[0] for done in measured_again if done.iteration_ns}) > 1:
-        notes.append(
-            "latencies compare within a line: the settings as they are were measured again beside the pairs, in a session of their own"
         )
     return notes
 

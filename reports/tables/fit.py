@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from msgspec import to_builtins
 
-from memprof.base.units import counted, format_bytes
-from memprof.footprint.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
+from memprof.base.units import counted, exact_bytes, format_bytes
+from memprof.footprint.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint, PartLimit
 from memprof.records.metrics import BYTES, NS
 
 from ..ran import shaped
-from . import grid, resources
+from . import grid, headline, resources
 from .grid import Say, Section, TextTable, Unit
+from .resources import Resources
+
+_SLOW = 1.5  # times as long as with no limit, from where on the first sentence says it
 
 
 def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -20,8 +24,10 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     found = resources.of_fit(fitted)
     if format == "json":
         return json.dumps({**to_builtins(fitted), "resources": found and to_builtins(found)}, indent=1)
-    say = grid.say_in(format)
-    return f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format)}"
+    say, code = grid.say_in(format), format != "text"
+    text = f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format)}"
+    ends = [headline.in_program(fitted.settings, fitted.calls, code), _next(fitted, found, code)]
+    return "\n\n".join([text, *filter(None, ends)])
 
 
 def section(fitted: Fitted, unit: str | None = None) -> Section:
@@ -30,13 +36,31 @@ def section(fitted: Fitted, unit: str | None = None) -> Section:
     limit = "least limit" if fitted.within_bytes is None else "limit that works"
     columns = [
         ("part", [part.name for part in fitted.parts]),
-        (limit, [size.cell(part.least_bytes) for part in fitted.parts]),
+        (limit, [_bounds(part, size.cell) if fitted.within_bytes is None else size.cell(part.least_bytes) for part in fitted.parts]),
         ("RSS peak, no limit", [size.cell(part.rss_peak_bytes) for part in fitted.parts]),
     ]
     if _touched(fitted):
         columns.append(("touched pages", [size.cell(part.touched_bytes) for part in fitted.parts]))
     parts = grid.of_columns(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), columns)
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
+
+
+def _next(fitted: Fitted, found: Resources | None, code: bool) -> str:
+    """The command that goes on from here: a search for settings that keep within the limit, or the gate that holds the size of a container."""
+    if found is not None and (gate := fitted.gate_command[0]):
+        line = " ".join(filter(None, (gate, exact_bytes(found.limits.bytes), fitted.gate_command[1])))
+        return f"To keep it so in CI:\n\n    {line}"
+    if found is None and fitted.within_bytes is not None and fitted.tune_command and fitted.exact:
+        return f"Settings whose RSS peak is within the limit are searched by\n\n    {fitted.tune_command}"
+    return ""
+
+
+def _bounds(part: PartLimit, words: Callable[[float], str]) -> str:
+    """The least limit, or those between which it lies where the search ended before; `-` for none."""
+    if part.least_bytes is None:
+        return "-"
+    least = words(part.least_bytes)
+    return least if part.complete else f"{words(part.failed_bytes)} to {least}"
 
 
 def _unit(fitted: Fitted, unit: str | None) -> Unit:
@@ -73,7 +97,7 @@ def _noise(point: LimitPoint, plain: LimitPoint) -> str:
     if point is plain or not point.time_ns or not plain.time_ns:
         return ""
     sides = point.times_ns, plain.times_ns
-    overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides))
+    overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides)) and point.time_ns < _SLOW * plain.time_ns
     return " (noise)" if overlap or not resources.reads_again(point, plain) else ""
 
 
@@ -89,19 +113,63 @@ def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     part = fitted.whole
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""
     if part is None:
-        least = [f"{part.name} works in {words(part.least_bytes)}" for part in fitted.parts if part.least_bytes is not None]
+        least = [f"{part.name} works in {_bounds(part, words)}" for part in fitted.parts if part.least_bytes is not None]
         return f"{job}: {', '.join(least) or 'no limit was found under which it works'}."
-    if fitted.within_bytes is not None and part.least_bytes is None:
-        seen = f"trial {part.trials} of {CONFIRMATIONS} failed, which ended them"
-        return f"{job}: does not run{slower} within {words(fitted.within_bytes)}: {seen}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
+    peak = f"its RSS peak with no limit is {words(part.rss_peak_bytes)}"
+    if fitted.within_bytes is not None:
+        return f"{job}: {_within(fitted, part, fitted.within_bytes, slower, words)}."
     if part.least_bytes is None:
         return f"{job}: no limit was found under which it runs{slower.rstrip(',')}."
-    in_all = "" if fitted.exact else " of what it allocates"
-    in_all += f", in {part.worked} of {counted(part.trials, 'trial')}" if fitted.within_bytes is not None else ""
-    preposition = "in" if fitted.within_bytes is None else "within"
-    spare = resources.spare_words(fitted)
-    peak = f"its RSS peak with no limit is {words(part.rss_peak_bytes)}{f', which leaves {spare}' if spare else ''}"
-    return f"{job}: runs{slower} {preposition} {words(part.least_bytes)}{in_all}; {peak}."
+    allocated = "" if fitted.exact else " of what it allocates"
+    slow = _slow_words(fitted, part.least_bytes)
+    if not part.complete:
+        between = f"between {words(part.failed_bytes)} and" if part.failed_bytes else "at most"
+        ended = "the search was interrupted" if fitted.interrupted else "the time was up"
+        there = f"; in {words(part.least_bytes)} {slow}" if slow else ""
+        return (
+            f"{job}: the least limit in which it runs{slower} is {between} {words(part.least_bytes)}{allocated} ({ended}){there}; {peak}."
+        )
+    return f"{job}: runs{slower} in {words(part.least_bytes)}{allocated}{f', where {slow}' if slow else ''}; {peak}."
+
+
+def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, words: Callable[[float], str]) -> str:
+    """Whether it runs within the limit that was given, what it was charged there, and what a container needs that is the first to read the pages of
+    its libraries."""
+    limit, peak_bytes = words(limit_bytes), part.rss_peak_bytes
+    peak = f"its RSS peak with no limit is {words(peak_bytes)}"
+    if part.least_bytes is None and part.complete:
+        return f"does not run{slower} within {limit}: trial {part.trials} of {CONFIRMATIONS} failed, which ended them; {peak}"
+    trials = f"in {part.worked} of {counted(part.trials, 'trial')}"
+    if not part.complete:
+        return f"whether it runs{slower} within {limit} is not known: it ran {trials}, and {CONFIRMATIONS} are needed; {peak}"
+    if not fitted.exact:
+        spare = resources.spare_words(fitted)
+        return f"runs{slower} within {limit} of what it allocates, {trials}; {peak}{f', which leaves {spare}' if spare else ''}"
+    point = next((point for point in fitted.curve if point.limit_bytes == limit_bytes), None)
+    charged = point.charged_bytes if point is not None else None
+    slow = _slow_words(fitted, limit_bytes)
+    runs = f"runs here{slower} within {limit}, {trials}{f', where {slow}' if slow else ''}"
+    if charged is not None:
+        spare_bytes = limit_bytes - charged
+        left = f"which leaves {words(spare_bytes)}" if spare_bytes > 0 else "at which the kernel takes pages of files back"
+        runs += f". Its group was charged up to {words(charged)}, {left}"
+    if not peak_bytes:
+        return runs
+    if peak_bytes > limit_bytes:
+        over = f"{words(peak_bytes)}, {words(peak_bytes - limit_bytes)} more than the limit"
+        return f"{runs}. A container that is the first to read its libraries may need up to the RSS peak with no limit: {over}"
+    left = f"{words(peak_bytes)}, which leaves {resources.spare_words(fitted) or 'nothing'}"
+    return f"{runs}. Its RSS peak with no limit is {left} to a container that is the first to read its libraries"
+
+
+def _slow_words(fitted: Fitted, limit_bytes: int) -> str:
+    """How many times as long as with no limit an iteration takes there, where that is worth a warning."""
+    point, plain = next((point for point in fitted.curve if point.limit_bytes == limit_bytes), None), fitted.curve[-1]
+    if point is None or not point.time_ns or not plain.time_ns or _noise(point, plain):
+        return ""
+    times = point.time_ns / plain.time_ns
+    timed = "an iteration" if grid.runtime(fitted.runtime) else "it"
+    return f"{timed} takes {times:.{1 if times < 10 else 0}f} times as long as with no limit" if times >= _SLOW else ""
 
 
 def _touched(fitted: Fitted) -> bool:
@@ -111,13 +179,13 @@ def _touched(fitted: Fitted) -> bool:
 
 def _notes(fitted: Fitted) -> list[str]:
     notes = [f"Limited by {fitted.limiter}{_worked(fitted) if fitted.within_bytes is None else ''}."]
-    dropped = " and of all files it maps" if grid.runtime(fitted.runtime) else ""
+    dropped = "the model and of all files it maps" if grid.runtime(fitted.runtime) else "its model, if it has one,"
     if fitted.exact:
         notes.append(
-            "The kernel kills a container by the charges of its group, and a machine without limits by its resident pages. A group is charged for "
-            f"the pages that its own processes bring in, so the page cache of the model{dropped} is dropped before each trial. It is not charged for "
-            "pages that processes outside it brought in before, which the RSS peak counts: give a container the RSS peak and a margin, for it may "
-            "be the first there."
+            "The kernel kills a container by the charges of its group. A group is charged for the pages that its own processes read first. "
+            f"So memprof drops the page cache of {dropped} before each trial. The kernel keeps the pages that other processes use, "
+            "such as those of the interpreter and of the C library. The RSS peak counts them too: it is what the first container on a machine "
+            "may need."
         )
     else:
         notes.append(

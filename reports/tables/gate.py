@@ -16,6 +16,7 @@ from memprof.records.metrics import amount
 from memprof.verdicts.baseline import Updated
 from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 
+from .. import modes
 from ..rows import key_fields, place
 from . import gate_data, grid, headline, inputs
 from .grid import TextTable
@@ -171,11 +172,11 @@ def _change(row: Judged) -> str:
 
 
 def _figure(row: Judged, side: str) -> str:
-    """The figure of a side: the median of its repeats, or the largest of them if a budget limits each."""
+    """The figure of a side: the median of its repeats, of a row in modes that of each, or the largest of them if a budget limits each."""
     figures = getattr(row, side)
     if figures is None:
         return "-"
-    return ("" if figures.exact else "~") + amount(row.metric, figures.median if row.budget is None else figures.max)
+    return ("" if figures.exact else "~") + (modes.of_row(figures) if row.budget is None else amount(row.metric, figures.max))
 
 
 def _folded(rows: Sequence[Judged]) -> str:
@@ -203,11 +204,19 @@ def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
         title(row),
         _figure(row, "base") if row.budget is None else f"≤ {amount(row.metric, row.budget)}",
         _figure(row, "head") if row.metric != OUTCOME else "-",
-        "-" if row.change is None else f"{row.change:+.1%}",
+        _share(row),
         "-" if row.threshold is None else amount(row.metric, row.threshold),
         counts or "-",
         _MARKS[row.verdict],
     )
+
+
+def _share(row: Judged) -> str:
+    """The change in proportion; of a row in modes that did not move, how many these are: its medians differ by chance."""
+    if row.change is None:
+        return "-"
+    count = max(modes.count(side) for side in (row.base, row.head) if side is not None)
+    return f"{count} modes" if count > 1 and row.verdict in ("ok", "undecided") else f"{row.change:+.1%}"
 
 
 def render_update(updated: Updated, format: str = "markdown") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html as escaping
 import re
-import statistics
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
 from memprof.base.units import BYTE_UNITS, counted
 from memprof.records.metrics import BYTES, NS
+from memprof.records.modes import middle
 from memprof.records.types import COMMAND
 
 _WIDEST = 100  # one long name must not push all other rows off the screen
@@ -72,8 +72,9 @@ class Unit(Struct, frozen=True):
 
     def median(self, values: Sequence[float | None]) -> str:
         """The median of those values that are known, as `spread` writes it; `-` if none is."""
-        known = [value / self.size for value in values if value is not None]
-        return spread(statistics.median(known), known) if known else "-"
+        known = [value for value in values if value is not None]
+        kind = BYTES if self.name in BYTE_UNITS else NS
+        return spread(middle(known, kind) / self.size, [value / self.size for value in known]) if known else "-"
 
 
 def runtime(name: str) -> str:

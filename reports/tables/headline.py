@@ -9,13 +9,16 @@ from typing import Literal, TypeVar
 
 from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
-from memprof.records.metrics import amount
+from memprof.records.metrics import BYTES, amount
+from memprof.records.modes import middle
 from memprof.records.summary import Key, Row, first_highest
 from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Run
 from memprof.verdicts.baseline import BaselineEntry
-from memprof.verdicts.compare import Comparison, Difference, Verdict
-from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
+from memprof.verdicts.compare import Comparison, Difference, Verdict, compare_groups
+from memprof.verdicts.ranks import bootstrap
+from memprof.verdicts.verdicts import OUTCOME, Judged, Limits, Report, floor, worst_first
 
+from .. import modes
 from ..rows import named, place
 from .release import kept_modes
 
@@ -25,6 +28,7 @@ _MOST_MODELS, _MOST_TITLED = 3, 2  # that the sentence and a picture's title hav
 Groups = Mapping[Key, Sequence[Run]]
 _Moved = TypeVar("_Moved", Difference, Judged)
 _WORTH_A_RATIO = 1.1
+_TIMES = 2  # from which a ratio is read more easily than a percentage
 _HEIGHT = metrics.METRICS["rss_peak_bytes"]
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
@@ -72,8 +76,8 @@ def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
     """The largest of several PEAKs beside the model's size, as that of one row is; empty where the model is not what makes it."""
     group = groups[peaks[-1].key]
     above = _above_bytes(group)
-    times = _model_times(peaks[-1].median if above is None else above, group[0].job.model.bytes)
-    return f"; {'' if above is None else 'above the baseline, '}that is {times}" if times else ""
+    times = _model_times(middle(above, BYTES) if above else peaks[-1].median, group[0].job.model.bytes)
+    return f"; {'above the baseline, ' if above else ''}that is {times}" if times else ""
 
 
 def _by_model(peaks: Sequence[Row]) -> list[list[Row]]:
@@ -104,21 +108,13 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     sides = [groups[row.key] for row in (old, new)]
     first, second = (_version(group[0]) for group in sides)
     phases = dict.fromkeys(summary.peak_phase(group) for group in sides)
-    moved = [text for name, kind in _KINDS.items() if (text := _moved(sides, next(reversed(phases)), name, kind))]
-    at_end = f"; at the end of {next(reversed(phases))} {' and '.join(moved)}" if moved else ""
-    change = new.median - old.median
-    sizes = f"{_more('rss_peak_bytes', change)} ({size(old)} to {size(new)})" if change else f"the same ({size(new)})"
+    rows = compare_groups(sides[0], sides[1], ("rss_peak_bytes", *_KINDS))
+    kinds = [_kind(row) for row in rows if row.phase == next(reversed(phases)) and row.metric in _KINDS]
+    at_end = f"; at the end of {next(reversed(phases))} {' and '.join(kinds)}" if kinds else ""
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
-    return f"{what}: PEAK is {sizes}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
-
-
-def _moved(sides: Sequence[Sequence[Run]], phase: str, name: str, kind: str) -> str:
-    before, after = (metrics.values(group, phase, metrics.METRICS[name]) for group in sides)
-    if not before or not after:
-        return ""
-    change = statistics.median(after) - statistics.median(before)
-    return f"{kind} memory is {_more(name, change)}" if change else ""
+    peak = next(_peak(row) for row in rows if row.phase == PEAK)
+    return f"{what}: {peak}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
 
 
 def _more(metric: str, change: float) -> str:
@@ -158,8 +154,8 @@ def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
 
 
 def size(row: Row) -> str:
-    """A PEAK as people read it, with the sign of one that is not exact."""
-    return f"{'≥' if row.swapped else '' if row.exact else '~'}{format_bytes(row.median)}"  # as in the tables
+    """A PEAK as people read it, of a row in modes each of them, with the sign of one that is not exact."""
+    return f"{'≥' if row.swapped else '' if row.exact else '~'}{modes.of_row(row)}"  # as in the tables
 
 
 def _circumstances(group: Sequence[Run]) -> str:
@@ -168,22 +164,21 @@ def _circumstances(group: Sequence[Run]) -> str:
 
 def _stays(group: Sequence[Run]) -> str:
     """What stays after release; of a sample in modes each of them."""
-    modes = [max(statistics.median(mode), 0) for mode in kept_modes(group)]
-    return f"; {' or '.join(format_bytes(size) if size else 'nothing' for size in modes)} stays after release" if modes else ""
+    kept = [max(statistics.median(mode), 0) for mode in kept_modes(group)]
+    return f"; {' or '.join(format_bytes(size) if size else 'nothing' for size in kept)} stays after release" if kept else ""
 
 
 def _above(group: Sequence[Run]) -> str:
     """How far PEAK lies above the baseline, where that is known, and how many times the model's size that is."""
     above = _above_bytes(group)
-    heights = [] if above is not None else metrics.values(group, PEAK, _HEIGHT)
-    times = _model_times(statistics.median(heights) if heights else above or 0.0, group[0].job.model.bytes)
-    parts = [*([f"{format_bytes(above)} above the baseline"] if above is not None else []), *([times] if times else [])]
+    sizes = above or metrics.values(group, PEAK, _HEIGHT)
+    times = _model_times(middle(sizes, BYTES) if sizes else 0.0, group[0].job.model.bytes)
+    parts = [*([f"{modes.figure(_HEIGHT.name, above)} above the baseline"] if above else []), *([times] if times else [])]
     return "".join(f", {part}" for part in parts)
 
 
-def _above_bytes(group: Sequence[Run]) -> float | None:
-    above = [size for run in group if (size := metrics.above_baseline(run, PEAK, _HEIGHT)) is not None]
-    return statistics.median(above) if above else None
+def _above_bytes(group: Sequence[Run]) -> list[float]:
+    return [size for run in group if (size := metrics.above_baseline(run, PEAK, _HEIGHT)) is not None]
 
 
 def _model_times(size: float, model_bytes: int) -> str:
@@ -216,9 +211,11 @@ def of_comparison(comparison: Comparison) -> str:
 
 
 def _peak(row: Difference) -> str:
+    if row.verdict == "noise" and _narrow(row.metric, row.base, row.interval):
+        return f"PEAK is the same within noise ({size(row.head)})"
+    sizes = f"{size(row.base)} to {size(row.head)}"
     if row.verdict == "noise":
-        return f"PEAK is the same within noise ({format_bytes(row.head.median)})"
-    sizes = f"{format_bytes(row.base.median)} to {format_bytes(row.head.median)}"
+        return f"PEAK {_within_noise(row.metric, row.interval)} ({sizes})"
     few = ", with too few repeats to tell it from noise" if row.verdict == "too few" else ""
     return f"PEAK is {_more(row.metric, row.difference)} ({sizes}{few})"
 
@@ -234,16 +231,34 @@ def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
 
 
 def _kind(row: Difference) -> str:
-    change = "the same" if row.verdict == "noise" or not row.difference else _more(row.metric, row.difference)
-    return f"{_KINDS[row.metric]} memory is {change}"
+    change = "is the same" if not row.difference else f"is {_more(row.metric, row.difference)}"
+    return f"{_KINDS[row.metric]} memory {_undecided(row.metric, row.base, row.interval) if row.verdict == 'noise' else change}"
+
+
+def _undecided(metric: str, base: Row, interval: tuple[float, float]) -> str:
+    """The words on a difference that is no more than noise."""
+    return "is the same" if _narrow(metric, base, interval) else _within_noise(metric, interval)
+
+
+def _narrow(metric: str, base: Row, interval: tuple[float, float]) -> bool:
+    """Whether no difference that would matter lies in an interval: then both sides are the same, and else that is not known."""
+    return max(map(abs, interval)) <= floor(metric, base.median, 0, Limits())
+
+
+def _within_noise(metric: str, interval: tuple[float, float]) -> str:
+    low, high = (f"{'+' if end > 0 else '-' if end < 0 else ''}{amount(metric, abs(end))}" for end in interval)
+    return f"differs within noise, by {low} to {high}"
 
 
 def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
     """How much more time the one takes than the other, by compare's verdict; empty for none, of an older file."""
-    if verdict == "noise" or ratio == 1:
+    if ratio == 1 or (verdict == "noise" and max(ratio, 1 / ratio) < _WORTH_A_RATIO):
         return "the same time within noise"
-    few = ", with too few repeats to tell it from noise" if verdict == "too few" else ""
-    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time{few}"
+    change = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time"
+    change = f"{ratio:.{0 if ratio >= 10 else 1}f} times as long" if ratio >= _TIMES else change
+    if verdict == "noise":
+        return f"{change} by the medians, and the times differ too much to tell"
+    return f"{change}{', with too few repeats to tell it from noise' if verdict == 'too few' else ''}"
 
 
 def _rest(peaks: Sequence[Difference]) -> str:
@@ -277,7 +292,7 @@ def of_gate(report: Report) -> str:
 
 
 def _median(row: Row) -> str:
-    return ("" if row.exact else "~") + amount(row.metric, row.median)  # as in the tables
+    return ("" if row.exact else "~") + modes.of_row(row)  # as in the tables
 
 
 def _is_peak(row: Judged) -> bool:
@@ -306,11 +321,17 @@ def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:
     if highest is None:
         return ""
     kinds = [
-        f"{_KINDS[row.metric]} memory is {'the same' if row.verdict == 'ok' else _change(row, row.base, row.head)}"
+        f"{_KINDS[row.metric]} memory {_moved(row, row.base, row.head)}"
         for row in own
         if row.phase == highest.phase and row.metric in _KINDS and row.base is not None and row.head is not None
     ]
     return f", in {highest.phase}" + (f"; at its end {' and '.join(kinds)}" if kinds else "")
+
+
+def _moved(row: Judged, base: Row, head: Row) -> str:
+    if row.verdict == "ok":
+        return _undecided(row.metric, base, bootstrap(base.values, head.values))
+    return f"is {_change(row, base, head)}"
 
 
 def in_program(called: str, words: Sequence[str], code: bool) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from memprof.base.units import counted, format_bytes
 from memprof.records import metrics
 from memprof.records.metrics import BYTES, METRICS
+from memprof.records.modes import split_modes
 from memprof.records.summary import Key
 from memprof.records.types import RELEASE, Run
-from memprof.verdicts.ranks import split_modes
 
 from ..rows import label, label_names, labels
 from . import grid

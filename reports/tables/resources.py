@@ -39,7 +39,8 @@ class Resources(Struct, frozen=True):
 
 
 def of_fit(fitted: Fitted) -> Resources | None:
-    """Of the whole run; None where no limit was found under which it works, and where it was too short for its peak to be seen.
+    """Of the whole run; None where no limit was found under which it works, where it was too short for its peak to be seen, and where the limit that
+    was given is below the RSS peak: it may not be enough for the first container.
 
     The least limit is slow, so what is requested is the least limit at full speed, or the RSS peak if none was measured. What a group is charged
     beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then
@@ -50,14 +51,15 @@ def of_fit(fitted: Fitted) -> Resources | None:
         return None
     peak = part.rss_peak_bytes, "the RSS peak with no limit"
     if fitted.within_bytes is not None:
-        if not fitted.exact and peak[0] > fitted.within_bytes:
+        if peak[0] > fitted.within_bytes or not part.complete:
             return None
-        requested = peak if peak[0] <= fitted.within_bytes else (fitted.within_bytes, "--within, below the RSS peak with no limit")
         spare = spare_words(fitted)
-        return Resources(*_under(fitted.within_bytes, *requested, f", {spare} above the RSS peak" if spare else ""), fitted.env)
+        return Resources(*_under(fitted.within_bytes, *peak, f", {spare} above the RSS peak" if spare else ""), fitted.env)
     if not fitted.exact:
         return Resources(_resource(*peak, 0), _resource(*peak, MARGIN), fitted.env)
-    least = part.least_bytes, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}"
+    trials = f"which has worked {counted(part.worked, 'time')}"
+    unknown = "" if part.complete else ", as the search was not finished"
+    least = part.least_bytes, f"the least limit of the whole run, {trials}{unknown}"
     slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
     requested = fast_limit(fitted) or slow
     highest = max(peak, least, requested, key=lambda figure: figure[0])

@@ -26,13 +26,15 @@ from msgspec import Struct
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
+from memprof.base.units import format_duration, listed
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
+from memprof.records.modes import middle
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
-from .. import ran, run_rows
+from .. import modes, ran, run_rows
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, whole_programs
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
@@ -48,6 +50,7 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 # The metrics that most people look at first.
 BRIEF = ("rss_peak_bytes",)
+_MOST_LATENCIES = 8  # that a note of it names
 STAYS = "stays"  # a column of the brief table
 Groups = dict[Key, list[Run]]
 
@@ -149,8 +152,9 @@ class ReportTables(Struct, frozen=True):
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
             tables += control_group.tables(groups, self.unit)
+        latency = _latency_note(groups) if stays else []
         kept = [_STAYS_NOTE, *release.notes(groups)] if any(STAYS in made.header for made in tables) else []
-        return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
+        return Section(_title(runs), tuple(tables), (*latency, *kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
         """A row for each group, a column for each phase, and for what stays after RELEASE; no table where no run has a value."""
@@ -253,7 +257,7 @@ class ReportTables(Struct, frozen=True):
 
     def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
         having = [run for run in group if self._value(run, column, metric) is not None]
-        values = [value / unit.size for value in self._values(having, column, metric)]
+        values = self._values(having, column, metric)
         if not values:
             failures = [
                 run.outcome
@@ -261,8 +265,9 @@ class ReportTables(Struct, frozen=True):
                 if not run.outcome.ok and run.outcome.phase in {BASELINE: (column, STARTUP), STAYS: (RELEASE,)}.get(column, (column,))
             ]
             return f"failed ({failures[0].word})" if failures else "-"
-        middle = STATISTICS[self.stat](values)
-        text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
+        chosen = (middle(values, metric.unit) if self.stat == "median" else STATISTICS[self.stat](values)) / unit.size
+        spread = self.stat in ("median", "mean", "geomean")
+        text = grid.spread(chosen, [value / unit.size for value in values]) if spread else grid.number(chosen)
         if any(metrics.swapped(run, _measured(column), metric) for run in having) and metric.name in metrics.HIGH_WATER_MARKS:
             return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
@@ -314,6 +319,15 @@ class ReportTables(Struct, frozen=True):
             who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
             notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
+
+
+def _latency_note(groups: Groups) -> list[str]:
+    """The median iteration of each variant, the shortest first; none where no run has iterations."""
+    names, phase = named_with_models(groups), summary.timed_phase(run for group in groups.values() for run in group)
+    times = {names[key]: time_ns for key, group in groups.items() if (time_ns := summary.iteration_ns(group)) is not None}
+    each = [f"{name} {format_duration(time_ns)}" for name, time_ns in sorted(times.items(), key=lambda pair: pair[1])]
+    shown = listed(each, _MOST_LATENCIES) if len(each) > 1 else "".join(map(format_duration, times.values()))
+    return [f"latency (an iteration of {phase}): {shown}"] if each else []
 
 
 def _machine_words(run: Run) -> str:
@@ -380,7 +394,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
-    sentences = ran.failures(group)
+    sentences = [*ran.failures(group), *modes.notes(group)]
     rise_bytes = summary.late_rise_bytes(group)
     sentences += [summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else []
     sentences += _alike([control_group.sentences(run) for run in group])

@@ -9,16 +9,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from memprof.base.units import counted, format_bytes
+from memprof.base.units import counted, exact_bytes, format_bytes, format_duration, listed
 from memprof.footprint.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
 from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import late_rise_words
 from memprof.records.types import EXECUTE
-from memprof.verdicts.compare import Verdict, verdict_of
+from memprof.verdicts import baseline, budget_proposal
+from memprof.verdicts.compare import Verdict, verdict_of_times
 
 from ..ran import shaped
 from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
+
+_MOST_BEATEN = 3  # that a note names
 
 
 def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -34,8 +37,17 @@ def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: st
         parts += [f"{name}\n\n    {each.command}" for name, each in _named(tuned, len(answers) > 1) if _has_command(each, tuned, answer)]
     best = answer if isinstance(answer, Tuned) else answer.best
     if best is not None and best.best is not None:
-        parts.append(headline.in_program(shown(best.best.settings), best.best.calls, format != "text"))
+        parts += [headline.in_program(shown(best.best.settings), best.best.calls, format != "text"), _gate(best, best.best)]
     return "\n\n".join(filter(None, parts))
+
+
+def _gate(tuned: Tuned, best: Recommendation) -> str:
+    """The command that holds the best settings to a budget in CI: that of the search, or one that its fresh runs would keep."""
+    runs = [run for run in tuned.runs if run.job.verifies and f"#{best.number} " in run.job.variant]
+    held = budget_proposal.proposal(baseline.entries(runs)[0]) if runs else None
+    budget = exact_bytes(int(tuned.goal.budget)) if tuned.goal.budget is not None else held.word if held is not None else ""
+    before, behind = tuned.gate_command
+    return f"To keep it so in CI:\n\n    {' '.join(filter(None, (before, budget, behind)))}" if before and budget else ""
 
 
 def each_of(answer: Tuned | TunedRuntimes) -> Sequence[Tuned]:
@@ -82,7 +94,7 @@ def _row(name: str, proposal: Recommendation, tuned: Tuned, units: tuple[Unit, U
 
 
 def _time_verdict(proposal: Recommendation, default: Recommendation) -> Verdict:
-    return verdict_of(default.times, proposal.times)
+    return verdict_of_times(default.times, proposal.times)
 
 
 def _unit(answers: Sequence[Tuned], unit: str | None) -> Unit:
@@ -214,6 +226,9 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")
     rising = [(name, each.late_rise_bytes) for name, each in _named(tuned) if each.late_rise_bytes]
     notes += [f"{name}: {late_rise_words(rise_bytes, EXECUTE)}." for name, rise_bytes in rising]
+    if tuned.beaten:
+        each = [f"{shown(point.settings)} ({format_bytes(point.peak)}, {format_duration(point.time)})" for point in tuned.beaten]
+        notes.append(f"Not measured again, as another had less PEAK and took no more time in the search: {listed(each, _MOST_BEATEN)}.")
     if tuned.idle:
         notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in tuned.idle)}.")
     notes += [f"{shown(settings)} fails: {message}" for settings, message in tuned.failed]
@@ -255,6 +270,9 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
             {"number": each.number, "settings": dict(sorted(each.settings)), "rival": each.rival, "error": each.error or None}
             for each in tuned.left_out
         ],
+        "beaten": [
+            {"settings": dict(sorted(point.settings)), "rss_peak_bytes": point.peak, "time_ns": point.time} for point in tuned.beaten
+        ],
         "failed": [{"settings": dict(sorted(settings)), "message": message} for settings, message in tuned.failed],
         "trials": tuned.trials,
         "complete": tuned.complete,
@@ -268,6 +286,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "threads": tuned.threads,
         "shapes": {name: list(shape) for name, shape in tuned.shapes.items()},
         "assumed": {name: list(shape) for name, shape in tuned.assumed.items()},
+        "gate_command": list(tuned.gate_command),
         "remarks": list(tuned.remarks),
     }
 

@@ -555,10 +555,11 @@ def test_conversion_failures_precede_measurements(memprof, scenario, tmp_path):
     [
         ({"load": "raise ValueError('no such operator')"}, 2),
         ({"load": "raise ValueError(time.monotonic_ns())"}, 3),  # another error each time
-        ({"execute": "raise ValueError('no such operator')"}, 3),  # beyond the load a run has figures
+        ({"execute": "raise ValueError('no such operator')"}, 2),
+        ({"prepare": "mark = __file__ + '.mark'\nos.path.exists(mark) and not os.remove(mark) or open(mark, 'x').fail"}, 3),
         ({"load": "os.kill(os.getpid(), signal.SIGKILL)"}, 3),  # memory may have been scarce
     ],
-    ids=["equal", "different", "later", "killed"],
+    ids=["equal", "different", "later", "now-and-then", "killed"],
 )
 def test_equal_failures_end_repeats(memprof, tmp_path, bodies, kept):
     runtime_file(tmp_path, **bodies)

@@ -65,12 +65,16 @@ variant = [{{ name = "large", runtime = "synthetic", set = {{ extra = "40MiB" }}
 
 
 def test_long_campaign_says_what_follows(memprof, scenario, monkeypatch):
-    """After the first repeat of every variant, once, and only where the rest takes long."""
+    """The number of runs before the first; how long the rest takes after the first repeat of every variant, and early where that is very long."""
     monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 0)
-    done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "3")
+    monkeypatch.setattr(subject, "_WORTH_A_HINT_NS", 0)
+    words = ["--variant", "a=synthetic", "--variant", "b=synthetic", "--repeats", "2"]
+    lines = memprof("run", scenario(**STEPS), *words).stderr.splitlines()
 
-    (told,) = (line for line in done.stderr.splitlines() if " will follow" in line)
-    assert told.startswith("about 2 runs will follow, ") and told.endswith(" in all")
+    told = [line for line in lines if " will follow" in line]
+    assert "4 runs in all, 2 in each of 2 rounds" in lines
+    assert [line.partition(" will follow, ")[0] for line in told] == ["about 3 runs", "about 2 runs"]
+    assert all(line.endswith(" in all: --repeats 1 is enough for a first look") for line in told)
 
 
 def test_library_messages_match_command(scenario, tmp_path):

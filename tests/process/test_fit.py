@@ -180,7 +180,7 @@ def test_tried_limits_are_rows(held, imagined):
 
 @pytest.mark.parametrize(
     ("within", "said"),
-    [(50, "runs within 50.0 MiB, in 3 of 3 trials; "), (44, "does not run within 44.0 MiB: trial 1 of 3 failed, which ended them; ")],
+    [(50, "runs here within 50.0 MiB, in 3 of 3 trials, "), (44, "does not run within 44.0 MiB: trial 1 of 3 failed, which ended them; ")],
 )
 def test_only_limit_within_is_tried(held, imagined, monkeypatch, within, said):
     monkeypatch.setattr(fit, "CONFIRMATIONS", 3)
@@ -189,7 +189,10 @@ def test_only_limit_within_is_tried(held, imagined, monkeypatch, within, said):
     fitted = fit.fit(request, Silent(), lambda line: runs.append(line))
 
     assert f"synthetic, 1 thread: {said}" in (text := render(fitted)) or f"synthetic: {said}" in text
-    assert ("resources:" in text) == (not fitted.unmet) == (within > 45)
+    assert (not fitted.unmet) == (within > 45)
+    first_container_fits = fitted.parts[0].rss_peak_bytes <= within * MIB
+    assert ("resources:" in text) == (not fitted.unmet and first_container_fits)
+    assert ("    memprof tune " in text) == (not first_container_fits or bool(fitted.unmet))
     assert ("1 of 1 failed (out of memory)" in text) == bool(fitted.unmet), "the limit that failed is a row too"
     with pytest.raises(UsageError, match="--within is a limit on the whole run"):
         fit.fit(replace(request, parts=PARTS), Silent(), lambda line: None)
@@ -306,8 +309,8 @@ def fitted_in(path, monkeypatch, seconds):
     ("seconds", "least", "said"),
     [
         (2, None, ("whole run: the time was up before it was searched; a longer --time searches it.",)),
-        (3, 103 * MIB, ("whole run: the time was up; the least limit may lie lower, and 103.0 MiB works.",)),
-        (5, 51.5 * MIB, ("whole run: the time was up; the least limit may lie above 25.8 MiB, and 51.5 MiB works.",)),
+        (3, 103 * MIB, ("whole run: the time was up; no limit failed, and 103.0 MiB worked in 1 trial.",)),
+        (5, 51.5 * MIB, ("whole run: the time was up; 25.8 MiB failed, and 51.5 MiB worked in 1 trial.",)),
         (100, 45 * MIB, ()),
     ],
 )
@@ -372,7 +375,7 @@ def test_interrupted_search_says_what_it_knows(held, imagined, monkeypatch):
 
     assert fitted.interrupted and [part.name for part in fitted.parts] == [fit.WHOLE]
     assert abs(fitted.parts[0].least_bytes - 51.5 * MIB) <= MIB and fitted.parts[0].worked == 1
-    assert fitted.remarks == ("whole run: interrupted; the least limit may lie above 25.8 MiB, and 51.5 MiB works.",)
+    assert fitted.remarks == ("whole run: interrupted; 25.8 MiB failed, and 51.5 MiB worked in 1 trial.",)
 
 
 def test_search_ends_without_reliable_limit(held, lucky, monkeypatch):

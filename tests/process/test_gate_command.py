@@ -67,6 +67,14 @@ def test_gate_against_ref_killed_leaves_nothing(memprof, checkout, nothing_left)
         (("--budget", "9MiB", "--", "no-such-program"), 5, "there is no command no-such-program"),
         (("--budget", "9MiB", "--report-only", "--", "no-such-program"), 0, "without --report-only the exit code would be 5"),
         (("--baseline", "missing/memprof.json", "--", "true"), 5, "missing"),
+        (
+            ("--budget", "9MiB", "m.onnx", "-r", "mnn", "--set", "optimization=off", "--threads", "2"),
+            2,
+            """'models = ["m.onnx"]' 'runtimes = ["mnn"]' 'set = { optimization = "off" }' 'threads = [2]' > suite.toml && memprof gate --run """
+            "suite.toml --budget 9MiB",
+        ),
+        (("m.tflite",), 2, "m.tflite is a model, and a gate takes a model in the file of a suite: printf '%s\\n' 'models = "),
+        (("-r", "mnn"), 2, "-r mnn, and a gate takes a model in the file of a suite: printf"),
         (("--build", "make", "head.jsonl"), 2, "--build goes with -- PROGRAM WORD...; a suite's file has [build]"),
         (("--build", " ", "--", "true"), 2, "--build is empty: write a line of shell, such as --build 'make -s app'"),
         (("--budget", "9MiB", "--", "4711"), 2, "memprof attach 4711"),

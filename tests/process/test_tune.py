@@ -257,13 +257,53 @@ def test_several_runtimes_share_one_answer(memprof, folder, imagined, monkeypatc
     assert again.stdout.startswith("Of 2 runtimes, ./mine.py needs least: `copies=1`, with a PEAK of")
 
 
+class Told(Silent):
+    """A progress that keeps its sentences."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+
+@pytest.mark.parametrize(("total_s", "slow_tries"), [(300, False), (1600, True)])
+def test_slow_runtime_leaves_its_share(folder, monkeypatch, total_s, slow_tries):
+    """A runtime whose share is too short for one value is measured with its default, and the other has the time."""
+    (folder / "other.py").write_text(RUNTIME)
+    clock, progress = Clock(), Told()
+
+    def measure(orders, progress, keep):
+        for order in orders:
+            clock.now_ns += 10**9 * (40 if order.job.variant.startswith("./other.py") else 4)
+            size = 10 * int(order.job.knobs.get("copies", "3"))
+            run = sample_runs.run(order.job.variant, memory={"EXECUTE": (size, size)})
+            marks = tuple(replace(mark, times_ns=(10**9,) * order.job.runs) for mark in run.marks)
+            yield replace(run, marks=marks, job=order.job)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tuner, "time", clock)
+    monkeypatch.setattr(tuner.campaign, "measure", measure)
+    fixed = {"bad": "no", "idle": "a", "slow": "no", "rounding": "exact", **dict(words.split("=") for words in COMMON[1::2])}
+    requests = [
+        tuner.TuneRequest(one("model.bin", name, set=fixed, runs=1), time_ns=total_s * 10**9) for name in ("./mine.py", "./other.py")
+    ]
+    answer = tuner.tune_each(requests, progress, lambda line: None)
+
+    fast, slow = answer.answers
+    assert (fast.runtime, slow.runtime) == ("./mine.py", "./other.py")
+    assert dict(fast.best.settings) == {"copies": "1"} and (slow.best is not None) == slow_tries
+    words = [sentence for sentence in progress.said if sentence.startswith("./other.py: its default settings alone")]
+    assert len(words) == (not slow_tries) and all("one value takes" in sentence and "--time" in sentence for sentence in words)
+
+
 def test_second_runtime_when_time_is_up(memprof, folder, imagined):
     """What the first took beyond the time is no negative time for the second: its default settings are measured all the same."""
     (folder / "other.py").write_text(RUNTIME)
     done = memprof("tune", "model.bin", "-r", "./mine.py", "-r", "./other.py", *COMMON, "--time", "1ms", "--json", cwd=folder)
 
     assert done.returncode == 0, done.stderr
-    assert "./other.py: the time is up, so that its default settings alone are measured" in done.stderr
+    assert "./other.py: its default settings alone are measured, as the time is up; a longer --time searches it" in done.stderr
     assert [each["default"]["rss_peak_bytes"] > 0 for each in json.loads(done.stdout)["runtimes"]] == [True, True]
 
 

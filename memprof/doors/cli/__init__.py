@@ -74,19 +74,44 @@ _COMMANDS = {
 }
 # With any of their words; reports load it when a caller needs them.
 _WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
+# Options of near meanings, the metavariable of that meaning, and what to call where a command has none of them.
+_NEAR_MEANINGS = (
+    (
+        ("--budget", "--within", "--limit", "--max-memory"),
+        "SIZE",
+        "`memprof gate --run SUITE.toml --budget SIZE` holds peaks to a budget, and `memprof fit --within SIZE` tries a limit",
+    ),
+    (("--time", "--budget", "--for", "--duration"), "TIME", "--timeout TIME is the longest time of one run"),
+    (("--runs", "--iterations", "--loops"), "N", "`memprof run --runs N` sets the timed iterations"),
+    (("--max-latency", "--max-slowdown"), "%", "`memprof tune --max-latency +10%` and `memprof fit --max-latency 2x` bound the latency"),
+)
 
 
 class CliCommand(click.Command):
-    """A command that refuses an option which takes one value and is given twice: click would take the last one in silence."""
+    """A command that refuses an option which takes one value and is given twice: click would take the last one in silence. Where an option is
+    unknown and the command has another of its meaning, it names that one: click would name one of similar letters."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        try:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+        except click.NoSuchOption as error:
+            raise self._of_near_meaning(error, ctx) from None
         for option in order:
             if isinstance(option, click.Option) and order.count(option) > 1 and not (option.multiple or option.is_flag or option.count):
                 together = WITH_COMMAS if option.metavar and "," in option.metavar else ""
                 recipe = together or f"call {ctx.command_path} once for each, or {LEAVE_ONE_OUT}"
                 raise click.UsageError(f"{option.opts[-1]} takes one value, and two are given: {recipe}", ctx)
         return super().parse_args(ctx, args)
+
+    def _of_near_meaning(self, error: click.NoSuchOption, ctx: click.Context) -> click.UsageError:
+        """What to answer to an unknown option: the command's own of that meaning, or another command that has it; else click's words."""
+        known = next((entry for entry in _NEAR_MEANINGS if error.option_name in entry[0]), None)
+        if known is None:
+            return error
+        names, metavar, elsewhere = known
+        own = {name for option in self.get_params(ctx) if metavar in (option.metavar or "") for name in option.opts}
+        here = " or ".join(name for name in names if name in own)
+        return click.UsageError(f"{ctx.command_path} has no {error.option_name}: {f'here it is {here}' if here else elsewhere}", ctx)
 
 
 class CliGroup(click.Group):

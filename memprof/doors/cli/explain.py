@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _WARMUP = 2  # iterations before the ones that are looked at
 
+_DETERMINISTIC = "--verify of one thread measures deterministic runs, so that no mode of PEAK passes for a saving (--no-deterministic)"
+
 _EPILOG = """\b
 Examples:
   memprof explain model.onnx -r onnxruntime
@@ -36,7 +38,8 @@ Examples:
     "--verify",
     "verified",
     is_flag=True,
-    help="Measure each proposal that is a knob, and the best three two by two, interleaved with the settings as they are; rank them.",
+    help="Measure each proposal that is a knob, other values of knobs, and the best two by two, interleaved with the settings as they are; rank "
+    "them. With one thread all runs are deterministic, unless --no-deterministic is given.",
 )
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes per proposal, for --verify."
@@ -112,6 +115,9 @@ def _measured(suite: Suite, output: str | None, keep_runs: str | None, verified:
 
     if output is not None:
         files.check_new(Path(output), instead="explain does not write over it")
+    threads = suite.only.threads or suite.threads
+    alike = verified and suite.deterministic is None and threads == (1,)  # modes of PEAK are no savings
+    suite = replace(suite, deterministic=True) if alike else suite
     # release: it accounts for the memory of a model that is loaded
     warmup = suite.warmup if suite.warmup is not None else _WARMUP
     order = of_one(replace(suite, warmup=warmup, repeats=1, release=False))
@@ -122,6 +128,7 @@ def _measured(suite: Suite, output: str | None, keep_runs: str | None, verified:
         nowhere = showing_output(lambda line: None, progress) if verbose else lambda line: None
         keep = showing_output(kept, progress) if verbose else kept
         state = campaign.surroundings(order.job.model.bytes, order.place)
+        state += [_DETERMINISTIC] if alike else []
         for remark in state:
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats.

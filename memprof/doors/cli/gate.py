@@ -41,6 +41,7 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 
 @click.command(cls=QuestionCommand, epilog=_EPILOG)
 @click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]... [-- PROGRAM WORD...]")
+@click.option("-r", "--runtime", hidden=True)  # of a suite: the refusal has one
 @click.option("--budget", metavar="SIZE", help="No repeat's peak may exceed this, such as 900MiB.")
 @click.option(
     "--baseline",
@@ -122,7 +123,9 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
-def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, **words: Any) -> int:
+def command(
+    form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, runtime: str | None, **words: Any
+) -> int:
     """Decide for every model, variant, phase and metric whether it got worse. The exit code is the result.
 
     A program behind -- is measured five times. Without a budget, a baseline or a ref, the report names a budget that would hold. Options set
@@ -139,6 +142,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
     refuse_program(words["heads"])
+    _refuse_model(words["heads"], runtime, words["settings"], words["budget"])
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
@@ -158,6 +162,22 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     for name, path in targets:
         write_text(path, renderer.render(decision, name))
     return EXIT_OK if words["report_only"] else decision.exit_code
+
+
+def _refuse_model(heads: tuple[str, ...], runtime: str | None, settings: Mapping[str, Any], budget: str | None) -> None:
+    """Raises UsageError for a model or a runtime in place of a suite, with a suite for it and the gate that measures and judges it."""
+    from ...base.errors import UsageError
+    from ...programs.runtimes import describe, interpreter
+    from ...subjects.suite import Suite, gate_line, models_among
+
+    models = models_among(heads)
+    if not models and runtime is None:
+        return
+    model = models[0] if models else "model.onnx"
+    taking = (each.name for each in describe(interpreter(None)) if each.installed and each.takes(model))
+    suite = Suite(models=(model,), runtimes=(runtime or next(taking, "NAME"),), **fields(settings, ""))
+    given = f"{model} is a model" if models else f"-r {runtime}"
+    raise UsageError(f"{given}, and a gate takes a model in the file of a suite: {gate_line(suite)} {budget or 'SIZE'}")
 
 
 def _request(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...campaign.progress import Keep, Progress
     from ...places.place import Place
     from ...programs.commands import Command
+    from ...records.summary import Key, Row
     from ...records.types import Run
     from ...subjects.suite import Suite, Variant
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 _WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
 
 
-_WORTH_A_FORECAST_NS = 60e9
+_WORTH_A_FORECAST_NS, _WORTH_A_HINT_NS = 10e9, 300e9
+_WORTH_A_WARNING = 1.5  # times as long
 
 
 class SharedOption(click.Option):
@@ -373,14 +375,21 @@ def measure_suite(
         state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
         for remark in (*planned.remarks, *state):
             progress.say(remark)
+        first, rounds = sum(order.job.repeat == 1 for order in orders), len({order.job.repeat for order in orders})
+        if first > 1:
+            progress.say(f"{counted(len(orders), 'run')} in all, {first} in each of {counted(rounds, 'round')}")
         yield from there  # the tables are those of the whole campaign
         keep = showing_output(keep, progress) if verbose else keep
-        first, took_ns = sum(order.job.repeat == 1 for order in orders), 0
+        took_ns, hinted = 0, False
         for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True), 1):
             yield run
             took_ns += sum(mark.time_ns for mark in run.marks)
-            if number == first and (left_ns := took_ns / number * (len(orders) - number)) >= _WORTH_A_FORECAST_NS:
-                progress.say(f"about {counted(len(orders) - number, 'run')} will follow, {format_duration(left_ns)} in all")
+            left, left_ns = len(orders) - number, took_ns / number * (len(orders) - number)
+            is_long = left_ns >= _WORTH_A_HINT_NS and rounds > 1
+            if (number == first and left_ns >= _WORTH_A_FORECAST_NS) or (number < first and is_long and not hinted):
+                hinted = is_long
+                hint = ": --repeats 1 is enough for a first look" if is_long else ""
+                progress.say(f"about {counted(left, 'run')} will follow, {format_duration(left_ns)} in all{hint}")
 
     return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders))
 
@@ -457,8 +466,24 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
         return tables
     rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
     row = (min if of_runtimes else max)(rows, key=lambda row: row.median)
-    what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}" if len(rows) > 1 else "this memory"
+    what = "this memory"
+    if len(rows) > 1:
+        what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
     return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
+
+
+def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:
+    """How much slower a row is than the fastest, and how much less memory it needs; empty where it needs no less or is not much slower."""
+    from ...base.units import format_bytes
+    from ...records.summary import iteration_ns
+
+    times = {row.key: time_ns for row in rows if (time_ns := iteration_ns(groups[row.key])) is not None}
+    fastest = min((row for row in rows if row.key in times), key=lambda row: times[row.key], default=named)
+    slower = times[named.key] / times[fastest.key] if named.key in times else 0
+    if slower < _WORTH_A_WARNING or named.median >= fastest.median:
+        return ""
+    less = format_bytes(fastest.median - named.median)
+    return f" ({less} less than {fastest.key.heading}, and an iteration takes {slower:.1f} times as long)"
 
 
 def unused_path() -> Path:

@@ -39,7 +39,13 @@ Examples:
     ),
     click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK is at most this, instead of the least PEAK."),
     click.option(
-        "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long the search may take, verification included."
+        "--time",
+        "time_",
+        default="10min",
+        show_default=True,
+        metavar="TIME",
+        help="How long the search may take, verification included. Several runtimes share it; one that cannot try a value in its share leaves it "
+        "to the others.",
     ),
     click.option(
         "--try",

@@ -14,7 +14,7 @@ from ...records.types import Run
 from ...subjects.order import Order
 from ...subjects.settings import options
 from ...subjects.suite import MS, Suite
-from .search import SAME_VALUE, Goal, Settings
+from .search import SAME_VALUE, Goal, Settings, TrialPoint
 
 # The name under which the number of threads is searched over like a knob, and the begin of that of a variable.
 THREADS, ENV = "threads", "env."
@@ -109,7 +109,8 @@ class Tuned(Struct, frozen=True):
     settings that differ only in values that change nothing are one variant. within: how many of the settings that were tried keep within the
     budget, and how many were tried. remarks: on the machine, as it was at the begin. interrupted: by Ctrl-C or SIGTERM. untried: how many
     values were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known. baseline: what the default holds
-    before a model is loaded, in bytes, None for a program.
+    before a model is loaded, in bytes, None for a program. beaten: settings below the default's peak that were not measured again, as the trials of
+    a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the best settings.
     """
 
     model: str
@@ -139,6 +140,8 @@ class Tuned(Struct, frozen=True):
     within: tuple[int, int] = (0, 0)
     remarks: tuple[str, ...] = ()
     baseline: float | None = None
+    beaten: tuple[TrialPoint, ...] = ()
+    gate_command: tuple[str, str] = ("", "")
 
     @property
     def unmet(self) -> str:

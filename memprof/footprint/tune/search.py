@@ -28,7 +28,7 @@ DEFAULT: Settings = frozenset()
 _Stage = Callable[[Set[Settings], Sequence[Settings]], Settings | None]
 
 # Trials of the default, and of settings that the climb goes on from.
-_SURE = 3
+SURE = 3
 # A value whose peak and time are this near the default's changes nothing, unless the default itself varies more.
 _SAME_PEAK, _SAME_TIME = 0.01, 0.05
 # Peaks and times of the front that are this near are as good as equal.
@@ -111,7 +111,7 @@ class Search(Struct):
         """As `ask`, at most so many that can be measured at once: all are of one stage, and none waits for the answer to another."""
         if any(not trial.ok for trial in self.trials if trial.settings == DEFAULT):
             raise ValueError("the default settings fail")
-        missing = _SURE - len(self.of(DEFAULT))
+        missing = SURE - len(self.of(DEFAULT))
         if missing > 0:
             return [DEFAULT] * min(missing, most)
         tried = {trial.settings for trial in self.trials}
@@ -166,6 +166,12 @@ class Search(Struct):
         points += sorted(within, key=lambda point: (len(point.settings), point.time))[:1]
         lower = {point.settings: point for point in points if point.peak < self.base.peak * (1 - SAME_VALUE)}
         return sorted(lower.values(), key=lambda point: point.peak)
+
+    def beaten(self) -> list[TrialPoint]:
+        """The plain points that peak below the default and are no proposal, as another is better; least peak first."""
+        proposed = {point.settings for point in self.proposals()}
+        lower = [point for point in self.plain_points() if point.peak < self.base.peak * (1 - SAME_VALUE)]
+        return sorted((point for point in lower if point.settings not in proposed), key=lambda point: point.peak)
 
     @property
     def base(self) -> TrialPoint:
@@ -273,7 +279,7 @@ class Search(Struct):
     def _unsure(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """The best point, a point to climb from, or a value that makes iterations faster and nothing else, that stands on too few trials."""
         points = [min(self.points(), key=self.value), *map(self._ground, _WEIGHTS), *self._faster_alone()]
-        return next((point.settings for point in points if point.trials + pending.count(point.settings) < _SURE), None)
+        return next((point.settings for point in points if point.trials + pending.count(point.settings) < SURE), None)
 
     def _faster_alone(self) -> list[TrialPoint]:
         """The values by themselves with the default's peak and a shorter time, which may be that of a machine that was less busy."""

@@ -23,10 +23,13 @@ from ...campaign.fleet.search_client import Machines
 from ...campaign.outputs import Outputs
 from ...campaign.progress import Keep, Progress, Quiet
 from ...records import metrics, store
+from ...records.metrics import BYTES
+from ...records.modes import middle
 from ...records.summary import late_rise_bytes, timed_phase
 from ...records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ...subjects.order import Order, assumed_words, shapes_that_run
 from ...subjects.suite import DEFAULTS, MS
+from ..next_commands import gate_line
 from .answer import (
     ENV,
     ITERATION,
@@ -36,12 +39,13 @@ from .answer import (
     Tuned,
     TunedRuntimes,
     TuneRequest,
+    apart,
     best_of,
     command_of,
     rivals,
     shown,
 )
-from .search import DEFAULT, Search, Settings, Trial
+from .search import DEFAULT, SURE, Search, Settings, Trial
 from .subject import Subject, subject_of
 
 _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
@@ -65,24 +69,33 @@ def tune(request: TuneRequest, progress: Progress, keep: Keep, earlier: Sequence
 def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, earlier: Sequence[Run] = ()) -> TunedRuntimes:
     """The searches of several runtimes, one after another; they share the time of the first request. earlier: their runs, of all of them.
 
+    The default settings of each are measured once before that: a runtime that could not try one value in its share leaves it to the others.
     Raises as `tune` does, but MeasurementError only where the default settings of every runtime fail.
     """
     answers: list[Tuned] = []
     failed: dict[str, str] = {}
+    tuners: dict[str, _Tuner] = {}
     end_ns, interrupted = time.monotonic_ns() + requests[0].time_ns, False
-    for place, request in enumerate(requests):
+    for request in requests:
         name = request.suite.only.runtime
-        left_ns = max(0, end_ns - time.monotonic_ns())
-        request = replace(request, time_ns=left_ns // (len(requests) - place), prefix=f"{name} ")
-        spare = (
-            f"searching for {format_duration(request.time_ns)}"
-            if left_ns
-            else "the time is up, so that its default settings alone are measured"
-        )
-        progress.say(f"{name}: {spare}")
+        tuner = _Tuner(replace(request, prefix=f"{name} ", time_ns=requests[0].time_ns // len(requests)), progress, keep)
+        progress.say(f"{name}: the default settings first")
         try:
-            own = [run for run in earlier if run.job.variant.startswith(request.prefix)]
-            answers.append(replace(tune(request, progress, keep, own), runtime=name))
+            tuner.begin([run for run in earlier if run.job.variant.startswith(f"{name} ")])
+            tuners[name] = tuner
+        except MeasurementError as error:
+            failed[name] = str(error)
+            progress.say(f"{name} is left out: {error}")
+    searched = _that_can_search(tuners, end_ns - time.monotonic_ns(), progress)
+    for name, tuner in sorted(tuners.items(), key=lambda pair: pair[0] in searched):
+        left_ns = max(0, end_ns - time.monotonic_ns())
+        if name in searched:
+            share_ns = left_ns // (len(searched) - sum(answer.runtime in searched for answer in answers))
+            progress.say(f"{name}: searching for {format_duration(share_ns)}{tuner.untried_words(share_ns)}")
+        else:
+            share_ns = 0
+        try:
+            answers.append(replace(tuner.run_for(share_ns), runtime=name))
         except MeasurementError as error:
             failed[name] = str(error)
         except KeyboardInterrupt:
@@ -93,7 +106,25 @@ def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, e
             break
     if not answers:
         raise MeasurementError("; ".join(failed.values()))
-    return TunedRuntimes(tuple(answers), failed, interrupted or answers[-1].interrupted)
+    interrupted = interrupted or answers[-1].interrupted
+    answers.sort(key=lambda answer: list(tuners).index(answer.runtime))
+    return TunedRuntimes(tuple(answers), failed, interrupted)
+
+
+def _that_can_search(tuners: Mapping[str, _Tuner], left_ns: int, progress: Progress) -> set[str]:
+    """The runtimes that can try one value at least in an equal share of the time. The slowest leave their shares to the others, and `progress` gets
+    the reason."""
+    searched = dict(sorted(tuners.items(), key=lambda pair: pair[1].least_ns()))
+    while searched:
+        name, slowest = list(searched.items())[-1]
+        share_ns = max(0, left_ns) // len(searched)
+        if slowest.least_ns() <= share_ns:
+            break
+        del searched[name]
+        needed = f"one value takes {format_duration(slowest.least_ns())} and its share is {format_duration(share_ns)}"
+        why = needed if share_ns else "the time is up"
+        progress.say(f"{name}: its default settings alone are measured, as {why}; a longer --time searches it")
+    return set(searched)
 
 
 class _Tuner:
@@ -119,6 +150,24 @@ class _Tuner:
         self._took_by: dict[Settings, int] = {}
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
+        self._take_up_all(earlier)
+        return self._searched()
+
+    def begin(self, earlier: Sequence[Run]) -> None:
+        """Take up the earlier runs, and measure the default settings once if none of these did. Raises as `tune` does."""
+        self._take_up_all(earlier)
+        if not self._search.of(DEFAULT):
+            with scratch("tune") as work:
+                self._outputs = Outputs(work.folder / "outputs.npz", work.folder / "default.npz")
+                self._try([DEFAULT], None)
+
+    def run_for(self, time_ns: int) -> Tuned:
+        """Search and verify after `begin`, for so long from now on."""
+        self._request = replace(self._request, time_ns=time_ns)
+        self._begin_ns = time.monotonic_ns()
+        return self._searched()
+
+    def _take_up_all(self, earlier: Sequence[Run]) -> None:
         if assumed := assumed_words(self._default):
             self._progress.say(assumed)
         for run in earlier:
@@ -130,6 +179,8 @@ class _Tuner:
             raise InputError(f"the default settings fail in the -o file: {sentence}; name another")
         if self._search.trials:
             self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
+
+    def _searched(self) -> Tuned:
         with scratch("tune") as work:
             self._outputs = Outputs(work.folder / "outputs.npz", work.folder / "default.npz")
             complete, verified, interrupted = False, dict[Settings, list[Run]](), False
@@ -155,23 +206,27 @@ class _Tuner:
             spare_ns = self._left_ns() - self._verifying_ns()
             if known and spare_ns < self._usual_ns():
                 return False
-            most_ns = int(spare_ns) if known else None
-            in_time = True
-            trials = self._measured_here(wanted, most_ns) if fleet is None else self._measured_there(fleet, wanted, most_ns)
-            for settings, run, took_ns in trials:
-                if run is None or (isinstance(run, Run) and run.outcome.status == "timeout" and known and took_ns >= spare_ns):
-                    in_time = False  # the time was up, which is no fault of these settings
-                    continue
-                self._took_ns.append(took_ns)
-                self._took_by[settings] = took_ns
-                self._note(settings, run)
-                sentence = self._sentences.get(settings)
-                if settings == DEFAULT and sentence is not None:
-                    raise MeasurementError(f"{self._model.name}, {self._subject.name}: the default settings fail: {sentence}")
-                self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
-            if not in_time:
+            if not self._try(wanted, int(spare_ns) if known else None):
                 return False
         return True
+
+    def _try(self, wanted: Sequence[Settings], most_ns: int | None) -> bool:
+        """Measure these settings and take the trials. most_ns: how much time there is, None for as much as they need. False if it was up first."""
+        fleet, in_time = self._request.fleet, True
+        trials = self._measured_here(wanted, most_ns) if fleet is None else self._measured_there(fleet, wanted, most_ns)
+        for settings, run, took_ns in trials:
+            late = isinstance(run, Run) and run.outcome.status == "timeout" and most_ns is not None and took_ns >= most_ns
+            if run is None or late:
+                in_time = False  # the time was up, which is no fault of these settings
+                continue
+            self._took_ns.append(took_ns)
+            self._took_by[settings] = took_ns
+            self._note(settings, run)
+            sentence = self._sentences.get(settings)
+            if settings == DEFAULT and sentence is not None:
+                raise MeasurementError(f"{self._model.name}, {self._subject.name}: the default settings fail: {sentence}")
+            self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
+        return in_time
 
     def _measured_here(self, wanted: Sequence[Settings], most_ns: int | None) -> Iterator[_Measured]:
         for settings in wanted:
@@ -227,7 +282,8 @@ class _Tuner:
         return sum(trial.settings == settings for trial in self._search.trials)
 
     def _patience_ns(self, timeout_ns: int, most_ns: int | None) -> int:
-        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
+        # The first trial, of the default, tells how long one takes: it may be as long as the search.
+        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else self._request.time_ns
         return min(timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or timeout_ns)
 
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
@@ -297,6 +353,21 @@ class _Tuner:
 
     def _left_ns(self) -> int:
         return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
+
+    def least_ns(self) -> float:
+        """How long it takes at least to try one value: the trials before it that are missing, its own, and a fresh run of it and of the default. As
+        long as nothing, where no trial of this search tells."""
+        missing = max(0, SURE - len(self._search.of(DEFAULT)))
+        return (missing + 1) * self._usual_ns() + self._round_ns([DEFAULT, DEFAULT]) if self._took_ns else 0
+
+    def untried_words(self, time_ns: int) -> str:
+        """What a search of this length will not try, as the end of a sentence; empty if it tries each value, or no trial tells."""
+        usual_ns, values = self._usual_ns(), len(self._search.untried())
+        if not usual_ns:
+            return ""
+        first_ns = self.least_ns() - usual_ns + (VERIFYING_REPEATS - 1) * self._round_ns([DEFAULT, DEFAULT])
+        tried = min(values, max(1, int((time_ns - first_ns) // usual_ns)))
+        return f": about {tried} of {counted(values, 'value')} can be tried" if tried < values else ""
 
     def _verifying_ns(self) -> float:
         """How long it will take to verify the proposals of this moment."""
@@ -404,7 +475,20 @@ class _Tuner:
             within=(sum(point.peak <= (goal.budget or 0) for point in self._search.points()), len(self._search.points())),
             baseline=None if self._subject.is_program else _baseline(verified[DEFAULT] if sure else [run for _, run in self._tried]),
             needed_ns=round(sum(self._took_ns) + len(untried) * self._usual_ns() + self._verifying_ns()),
+            beaten=tuple(self._search.beaten()),
+            gate_command=self._gate_command(best or default),
         )
+
+    def _gate_command(self, best: Recommendation) -> tuple[str, str]:
+        """See Tuned. The suite is that of the search, with the best settings."""
+        request, own = self._request, self._request.suite.only
+        order = self._order(best.settings, shown(best.settings))
+        if self._subject.is_program:
+            return gate_line(request.suite, order)
+        values = apart(best.settings, request.defaults)
+        env = {name.removeprefix(ENV): value for name, value in {**request.defaults, **values.filled}.items()}
+        variant = replace(own, set={**own.set, **values.knobs}, threads=values.threads or request.threads[:1], env={**own.env, **env})
+        return gate_line(replace(request.suite, variants=(variant,), runtimes=()), order)
 
     def _plain_runs(self) -> Iterator[Run]:
         plain = self._search.plain()
@@ -420,7 +504,7 @@ class _Tuner:
         return Recommendation(
             number=number,
             settings=settings,
-            peak=statistics.median(peaks),
+            peak=middle(peaks, BYTES),
             time=statistics.median(times),
             peaks=peaks,
             times=times,

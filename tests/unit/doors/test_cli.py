@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from memprof.base.errors import UsageError
 from memprof.doors import cli
 from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
+from memprof.programs import environments
+from memprof.programs.environments import Environment
 from memprof.records.types import COMMAND, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
@@ -50,6 +53,32 @@ def test_hint_explains_least_peak_of_largest_model():
     assert _next(named, False, file) == f"`memprof explain l.bin -- app -n 'a b'` accounts for the largest peak, that of larger, {tables}"
 
 
+def test_hint_names_measured_release(monkeypatch, tmp_path):
+    file = tmp_path / "runs.jsonl"
+    interpreter = tmp_path / "python"
+    interpreter.symlink_to(sys.executable)
+    measured = sample_runs.run(python=str(interpreter))
+
+    assert f" -r onnxruntime --python {interpreter}`" in _next([measured], False, file)
+    made = Environment("onnxruntime", "1.19.2", "3.11.2", str(interpreter), 5, True, {})
+    monkeypatch.setattr(environments, "every", lambda: [made])
+    assert " -r onnxruntime@1.19.2`" in _next([measured], False, file)
+    assert " -r onnxruntime`" in _next([sample_runs.run(python=sys.executable)], False, file)
+
+
+def test_hint_names_trade():
+    """The least peak may be that of a variant which takes many times as long."""
+
+    def made(variant, peak_mib, time_ns):
+        run = sample_runs.run(variant, memory={"STARTUP": (1, 1), "EXECUTE": (1, peak_mib)})
+        marks = tuple(msgspec.structs.replace(mark, times_ns=(time_ns,) * 3) for mark in run.marks if mark.phase != "WARMUP")
+        return msgspec.structs.replace(run, marks=marks)
+
+    hint = _next([made("slow", 80, 160), made("fast", 100, 10)], False, Path("runs.jsonl"))
+    assert "peak, that of slow (20.0 MiB less than fast, and an iteration takes 16.0 times as long), " in hint
+    assert "times as long" not in _next([made("slow", 80, 14), made("fast", 100, 10)], False, Path("runs.jsonl"))
+
+
 def test_hint_after_failures_only():
     file = Path("runs.jsonl")
     failed = sample_runs.run(outcome=Outcome("error", phase="PREPARE", message="no"))
@@ -74,6 +103,30 @@ def test_command_unknown_suggests_near_name(memprof):
 
     assert done.returncode == 2
     assert "did you mean table" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "named"),
+    [
+        ("fit", "--budget", "here it is --within"),
+        ("scale", "--budget", "here it is --within"),
+        ("tune", "--within", "here it is --budget"),
+        ("gate", "--within", "here it is --budget"),
+        ("run", "--budget", "`memprof gate --run SUITE.toml --budget SIZE` holds peaks to a budget, and `memprof fit --within SIZE` tries"),
+        ("grow", "--within", "`memprof gate --run SUITE.toml --budget SIZE`"),  # its --budget is of units or time
+        ("grow", "--time", "here it is --budget or --for"),
+        ("attach", "--time", "here it is --for"),
+        ("fit", "--for", "here it is --time"),
+        ("run", "--time", "--timeout TIME is the longest time of one run"),
+        ("tune", "--iterations", "here it is --runs"),
+        ("run", "--max-latency", "`memprof tune --max-latency +10%`"),
+    ],
+)
+def test_option_unknown_names_near_meaning(memprof, command, option, named):
+    done = memprof(command, option, "9")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"memprof {command} has no {option}: {named}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_public_names_available():

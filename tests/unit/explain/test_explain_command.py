@@ -99,7 +99,6 @@ def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch
     assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(verified)
 
 
-@pytest.mark.usefixtures("rules_alone")
 def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = explanation().findings
     wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
@@ -109,7 +108,7 @@ def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -
 
     def plan(suite):
         planned.append(suite.variants)
-        return Plan((), ())
+        return Plan((SimpleNamespace(runtime=Runtime("mine")),), ())
 
     def measure(orders, progress, keep):
         for repeat in range(5):
@@ -129,7 +128,9 @@ def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -
         {"threads": "2"},
         {"arena": "off"},
     ]
-    assert [[variant.threads for variant in planned[place]] for place in (3, -1)] == [[(1,), (1,), (1,), (2,)], [(1,), (2,)]]
+    screened, together = [(1,), (1,), (1,), (2,)], [(1,), (1,), (1,), (2,), (2,)]
+    assert [[variant.threads for variant in planned[place]] for place in (4, -1)] == [screened, together]
+    assert {each.verified.peaks_bytes[0] for each in proposals} == {(100 * MIB,) * 5}, "one session, and one base"
     assert proposals[0].verified.iteration_spread_ns == (2_000_000, 2_000_000)
     assert proposals[0].verified.end_bytes == (90 * MIB, 40 * MIB)
     text = report().render(verified)
@@ -172,8 +173,9 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
     progress = recorder_runs.Silent()
     verified = verify.verify(before, Suite(repeats=5, warmup=2, runs=6), Variant("mine", set={"given": "off"}), progress, lambda line: None)
 
-    assert progress.said == ["net.onnx: trying 5 other values of knobs once each"]
-    assert next((suite.repeats, suite.warmup, suite.runs) for suite, _ in planned if len(suite.variants) == 6) == (1, 2, 6)
+    assert progress.said == ["net.onnx: trying 6 settings once each"]
+    assert next((suite.repeats, suite.warmup, suite.runs) for suite, _ in planned if len(suite.variants) == 7) == (1, 2, 6)
+    assert [suite.repeats for suite, names in planned if len(names) > 1] == [1, 5]
     assert [dict(proposal.settings) for proposal in verified.ranked] == [
         {"prepacking": "off", "pattern": "off"},
         {"prepacking": "off"},
@@ -284,6 +286,40 @@ def test_unmeasured_proposals_say_so() -> None:
         assert "1. --set arena=off: it saves 20.0 MiB of PEAK" in report().render(done, form)
 
 
+TWO_MODES = tuple(round(mib * MIB) for mib in (77.6, 77.6, 77.6, 85.5, 85.5))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((100 * MIB,) * 5, (80 * MIB,) * 5, ("it saves 20.0 MiB of PEAK and ", "PEAK 100.0 MiB ± 0 B -> 80.0 MiB ± 0 B")),
+        (
+            (100 * MIB,) * 5,
+            tuple(mib * MIB for mib in (78, 79, 80, 80, 80)),
+            ("it saves 20.0 MiB of PEAK (20.0 MiB to 22.0 MiB)", "-> 80.0 MiB ± 2.0 MiB"),
+        ),
+        (
+            TWO_MODES,
+            (76 * MIB,) * 5,
+            (
+                "it saves 1.6 MiB of PEAK (1.6 MiB to 9.5 MiB)",
+                "PEAK 77.6 MiB or 85.5 MiB -> 76.0 MiB ± 0 B",
+                "warning: PEAK of the settings as they are has 2 modes, 77.6 MiB in 3 runs and 85.5 MiB in 2: a saving is of one of them",
+            ),
+        ),
+        ((100 * MIB,) * 2, (80 * MIB,) * 2, ("it saves 20.0 MiB of PEAK and ",)),
+    ],
+    ids=["alike", "noise", "modes", "too few"],
+)
+def test_savings_have_intervals_and_modes(before: tuple[int, ...], after: tuple[int, ...], said: tuple[str, ...]) -> None:
+    middles = before[len(before) // 2], after[len(after) // 2]
+    done = replace(measured(0, at_end=-20), peak_bytes=middles, peaks_bytes=(before, after))
+    text = report().render(of_proposals(a=done))
+
+    assert not [words for words in said if words not in text], text
+    assert ("modes" in text) == (before is TWO_MODES)
+
+
 def priced(times: float, verdict: str = "more", saves: int = 30) -> Verified:
     return replace(measured(-saves), iteration_ns=(1e7, times * 1e7), iteration_verdict=verdict)
 
@@ -305,13 +341,13 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": priced(1.6, "noise"), "b": priced(0.9, saves=20)},
             "a",
-            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes the same time within noise.",
+            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes 60% more time by the medians, and the times differ too much to tell.",
         ),
-        ({"a": priced(18.8), "b": priced(9, saves=20)}, "a", "Measured: it saves 30.0 MiB of PEAK; an iteration takes 1780% more time."),
+        ({"a": priced(18.8), "b": priced(9, saves=20)}, "a", "Measured: it saves 30.0 MiB of PEAK; an iteration takes 19 times as long."),
         (
             {"runtime": priced(0.8, saves=90), "a": priced(18.8)},
             "a",
-            "Measured: it saves 30.0 MiB of PEAK; an iteration takes 1780% more time.",
+            "Measured: it saves 30.0 MiB of PEAK; an iteration takes 19 times as long.",
         ),
         ({"runtime": priced(0.8, "less", saves=90)}, "runtime", "it saves 90.0 MiB of PEAK; an iteration takes 20% less time."),
         (
@@ -335,7 +371,7 @@ def test_ranking_has_prices_and_its_order() -> None:
     lines = report().render(own).splitlines()
     place = lines.index("Proposals as measured, what saves the most PEAK first")
     assert lines[place + 1 : place + 4] == [
-        "   1. --set a=off: it saves 30.0 MiB of PEAK; an iteration takes 1780% more time",
+        "   1. --set a=off: it saves 30.0 MiB of PEAK; an iteration takes 19 times as long",
         "   2. --set b=off: it saves 20.0 MiB of PEAK; an iteration takes 4% more time, with too few repeats to tell it from noise",
         "   3. --set c=off: it does not run",
     ]
@@ -376,7 +412,7 @@ def test_report_text_and_markdown() -> None:
             "60.0 MiB",
             "malloc_trim=on",
             "it saves 95.4 MiB of PEAK",
-            "100% more time",
+            "2.0 times as long",
             "how three",
             "98.9%",
             "the look near MODEL_LOAD's peak was taken at 220.0 MiB, 5.0 MiB below that peak",

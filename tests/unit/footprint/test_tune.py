@@ -6,6 +6,7 @@ import statistics
 import numpy
 import pytest
 from msgspec.structs import replace
+from support import sample_runs
 from support.suites import one
 from support.tables import cells
 
@@ -65,6 +66,46 @@ def test_unmet_budget_has_sentence():
     assert some.unmet == replace(none, goal=search.Goal()).unmet == ""
     assert none.unmet == "net, ort: no settings were found that stay within 112.0 MiB"
     assert TunedRuntimes((none, some)).unmet == "" and TunedRuntimes((none, none)).unmet == none.unmet
+
+
+def test_beaten_settings_are_named():
+    best = proposal(1, 60 * MIB)
+    beaten = [search.TrialPoint(frozenset({("level", str(number))}), (60 + number) * MIB, 2e8, 1) for number in range(1, 6)]
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3), beaten=tuple(beaten)
+    )
+    assert "in the search: level=1 (61.0 MiB, 200 ms), level=2 (62.0 MiB, 200 ms), level=3 (63.0 MiB, 200 ms) and 2 more." in render(answer)
+    assert json.loads(render(answer, format="json"))["beaten"][4]["settings"] == {"level": "5"}
+    assert "Not measured again" not in render(replace(answer, beaten=()))
+
+
+@pytest.mark.parametrize("budget", [None, 64 * MIB])
+def test_answer_ends_with_gate(budget):
+    best = proposal(1, 60 * MIB)
+    runs = [
+        replace(each, job=replace(each.job, verifies=True))
+        for each in (sample_runs.run("#1 copies=1", repeat, memory={"EXECUTE": (10, 60)}) for repeat in (1, 2, 3))
+    ]
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(budget=budget), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3),
+        runs=tuple(runs),
+        gate_command=("memprof gate --budget", "-- net"),
+    )
+    assert render(answer).endswith(f"To keep it so in CI:\n\n    memprof gate --budget {'64MiB' if budget else '61MiB'} -- net")
+    assert "To keep it so" not in render(replace(answer, runs=(), goal=search.Goal()))
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((1e8, 1e8, 1e8, 1e8, 1e8), "an iteration takes the same time within noise"),
+        ((1.14e8, 1e8, 1.4e8, 6e8, 5e8), "an iteration takes 40% more time by the medians, and the times differ too much to tell."),
+    ],
+)
+def test_wide_times_are_not_the_same(times, said):
+    default, best = proposal(0, 90 * MIB, (1.2e8, 0.9e8, 1e8, 4e8, 0.8e8)), proposal(1, 60 * MIB, times)
+    answer = tuner.Tuned(*("net", "mine", search.Goal(), default, (best,), best, (), (), 9, True, True, 1e-3))
+    assert said in render(answer)
 
 
 def test_baseline_is_named():

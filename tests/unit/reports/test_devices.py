@@ -9,6 +9,7 @@ import numpy
 import pytest
 from msgspec.structs import replace
 from support import explanations
+from support.picture_text import drawn_texts
 from support.sample_runs import MIB, packed, run, runs
 from support.tables import cells
 
@@ -129,6 +130,15 @@ def test_trace_names_their_kinds():
     assert [[kind["kind"] for kind in event["args"]["devices"]] for event in slices] == [
         [kind.kind for kind in mark.devices] for mark in made.marks
     ]
+
+
+def test_no_picture_names_what_nobody_sees():
+    """A page of a memfd, in one sample of one run, made a legend of device memory."""
+    made = run()
+    times = made.marks[0].begin_ns, made.marks[1].begin_ns
+    made = replace(made, timeline=replace(made.timeline, device_t_ns=packed(times), device=packed([4096, 0])))
+    assert not [text for text, _ in drawn_texts(timeline.render([made])) if "device memory" in text]
+    assert "– – of devices" not in page.render([made]) and "– – of devices" in page.render([with_devices(made)])
 
 
 def test_timeline_draws_them_to_scale():

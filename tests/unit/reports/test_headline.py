@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from support.sample_runs import machine, mark, of_program, run, runs
 
+from memprof.records import summary
 from memprof.records.types import About, Outcome
 from memprof.reports.pictures import choosing
 from memprof.reports.tables import comparison, gate, headline, table
@@ -46,6 +47,11 @@ def file_backed(made, mib):
         (raised(27), raised(0), "PEAK is 27.0 MiB less (297.2 MiB to 270.2 MiB), in PREPARE"),
         (raised(0), file_backed(raised(27), 27), "anonymous memory is the same and file-backed memory is 27.0 MiB more"),
         (raised(0), raised(0), "net.onnx, a: PEAK is the same within noise (270.2 MiB); EXECUTE"),
+        (
+            raised(0),
+            file_backed(raised(0), -9) + runs(extra_mib=(27,) * 3),
+            "PEAK differs within noise, by -153.6 KiB to +26.9 MiB (270.2 MiB to 270.2 MiB or 297.0 MiB)",
+        ),
         (runs(extra_mib=(0,)), runs(extra_mib=(27,)), "(270.0 MiB to 297.0 MiB, with too few repeats to tell it from noise)"),
     ],
 )
@@ -106,10 +112,28 @@ def test_sentence_compares_within_one_model():
     assert headline.of_picture(made) == "PEAK of big.onnx 360.0 MiB (a) to 369.0 MiB (b); of net.onnx 270.0 MiB (a) to 272.0 MiB (b)"
 
 
+TWO_MODES = (0, 0.1, 0.1, 7.9, 7.9, 8.0)
+
+
+def test_modes_of_peak_are_told():
+    """The median of six repeats lies between two modes, where no run was."""
+    made, moved = runs(extra_mib=TWO_MODES), runs(extra_mib=(0.1, 7.9, 7.9, 8, 8, 8))
+    assert "PEAK is 270.1 MiB or 277.9 MiB, in PREPARE, 230.1 MiB or 237.9 MiB above the baseline" in headline.of_runs(made)
+    note = "PEAK has 2 modes, 270.1 MiB in 3 runs and 277.9 MiB in 3: --deterministic leaves one"
+    assert note in table.render(made, brief=True)
+    assert "270.1 ±7.9" in table.render(made, brief=True)
+    assert note.partition(":")[0] in " ".join(choosing.remarks(summary.groups(made)))
+    assert "modes" not in table.render(runs(extra_mib=TWO_MODES, deterministic=True)[:3], brief=True)
+    sentence = headline.of_gate(judged(made, moved))
+    assert "PEAK of net.onnx, a is 277.9 MiB, and was 270.1 MiB or 277.9 MiB" in sentence
+    assert "2 modes" in gate.render(judged(made, moved)).partition("PEAK")[2]
+
+
 def test_sentence_of_two_releases_tells_change():
     made = [of_version("1.20.0", extra_mib=27), of_version("1.9.2")]
-    words = f"net.onnx, {made[0].job.runtime} 1.9.2 to 1.20.0: PEAK is 27.0 MiB more (270.0 MiB to 297.0 MiB), in PREPARE; at the end of PREPARE"
-    assert headline.of_runs(made).startswith(f"{words} anonymous memory is 27.0 MiB more")
+    words = f"net.onnx, {made[0].job.runtime} 1.9.2 to 1.20.0: PEAK is 27.0 MiB more (270.0 MiB to 297.0 MiB"
+    few = ", with too few repeats to tell it from noise), in PREPARE; at the end of PREPARE anonymous memory is 27.0 MiB more"
+    assert headline.of_runs(made).startswith(words + few)
     assert "The smallest of" in headline.of_runs([run("a"), run("b")]), "one release"
     assert "The smallest of" in headline.of_runs([*made, of_version("1.30")])
 

@@ -22,6 +22,7 @@ from memprof.records import store
 from memprof.records.types import Outcome, Process
 from memprof.reports import columns as columns_of
 from memprof.reports.heap import plot as heap_plot
+from memprof.reports.page import drawn
 from memprof.reports.pictures import (
     choosing,
     fit,
@@ -291,6 +292,23 @@ def test_bar_median_and_range_of_repeats():
     assert "280.0" in words(figure)
 
 
+@pytest.mark.parametrize(
+    ("extra_mib", "length"),
+    [((0, 8, 0, 8), 270), ((0, 8), 274)],
+    ids=["two modes, of which the bar has one", "two repeats, and no modes"],
+)
+def test_bar_of_even_repeats_is_all_seen(extra_mib, length):
+    """Half of the repeats below the median and half above it made a part of the bar that no sample and no run had."""
+    made = [
+        msgspec.structs.replace(each, timeline=maker.timeline(seen((2.1, 270 + extra, 10))))
+        for each, extra in zip(runs("a", extra_mib), extra_mib, strict=True)
+    ]
+    spans = boxes(column(peaks.render(made), "PREPARE"))
+
+    assert max(right for part in spans.values() for _, right in part.values()) == pytest.approx(length)
+    assert all(right - left < 1e-6 for left, right in spans.get("unseen", {}).values())
+
+
 def test_bar_marks_baseline():
     axes = column(peaks.render(runs("a")), "EXECUTE")
 
@@ -456,6 +474,9 @@ def test_timeline_of_failed_run():
     said = words(figure)
     assert {"✗ PREPARE", "≥190.0 MiB in PREPARE", "✗ failed: ended by SIGSEGV in PREPARE, its RSS last 200.0 MiB"} <= set(said)
     assert [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "X"] == [[[2.2, 190]]]
+    trace = drawn.page([[made]]).models[0].groups[0].traces[0]
+    assert (trace.peak_bytes, trace.peak_phase) == (190 * MIB, "PREPARE"), "the page has the same peak"
+    assert [(phase.name, phase.finished) for phase in trace.phases[-2:]] == [("MODEL_LOAD", True), ("PREPARE", False)]
 
 
 def test_timeline_chosen_phases_from_zero():

@@ -58,6 +58,17 @@ def test_table_shows_kept_memory_by_kind():
     assert "Kept after release" not in table.render([run()])
 
 
+def test_brief_table_has_latencies():
+    def timed(variant: str, *times_ns: int) -> Run:
+        made = released(variant=variant)
+        return replace(made, marks=tuple(replace(mark, times_ns=times_ns) if mark.phase == "EXECUTE" else mark for mark in made.marks))
+
+    both = [timed("slow", 160_000_000, 170_000_000, 400_000_000), timed("fast", 10_000_000)]
+    assert "- latency (an iteration of EXECUTE): fast 10 ms, slow 170 ms\n" in table.render(both, brief=True)
+    assert "- latency (an iteration of EXECUTE): 10 ms\n" in table.render(both[1:], brief=True)
+    assert "latency (" not in table.render([timed("none")], brief=True) + table.render(both)
+
+
 def test_brief_table_has_what_stays():
     text = table.render([released(), run("b")], brief=True)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from memprof.doors.cli.subject import setting_option
+from memprof.subjects import suite
 from memprof.subjects.drive import Drive
 from memprof.subjects.settings import OF_A_SUITE, fields, options
-from memprof.subjects.suite import Suite
+from memprof.subjects.suite import Suite, Variant, file_lines
 
 GIVEN = {
     "set": {"arena": "off", "a": "b=c"},
@@ -52,6 +55,17 @@ def read(words: list[str]) -> dict[str, object]:
 @pytest.mark.parametrize("name", GIVEN)
 def test_setting_written_as_it_is_read(name: str) -> None:
     assert read(options({name: GIVEN[name]})) == {name: GIVEN[name]}
+
+
+@pytest.mark.parametrize("name", [name for name in GIVEN if name not in ("inputs", "cwd")])  # paths are relative to a file
+def test_setting_written_to_file_as_read(name: str, tmp_path: Path) -> None:
+    given = replace(Suite(models=("/m.onnx",), variants=(Variant("onnxruntime", set={"arena": "off"}),)), **{name: GIVEN[name]})
+    (tmp_path / "suite.toml").write_text("\n".join(file_lines(given)))
+
+    found = suite.read(tmp_path / "suite.toml")
+
+    assert (found.models, found.runtimes) == (given.models, ("onnxruntime",))
+    assert getattr(found, name) == getattr(given.together, name) and found.set["arena"] == "off"
 
 
 def test_all_settings_written_together() -> None:

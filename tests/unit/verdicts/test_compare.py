@@ -42,6 +42,21 @@ def test_verdict_only_beyond_noise(base, head, expected):
     assert verdict(runs(extra_mib=base), runs(extra_mib=head)).verdict == expected
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        ((72, 114, 115, 157), (749, 900, 924, 1074), "more"),
+        ((749, 900, 1074), (72, 114, 157), "less"),
+        ((72, 114, 157), (240, 260, 280), "too few"),  # the gap is no wider than a side
+        ((100, 101), (900, 901), "too few"),
+        (STEADY, tuple(5 + extra for extra in STEADY), "more"),
+        ((100, 100, 100), (100, 100, 100), "too few"),
+    ],
+)
+def test_few_times_far_apart_decide(base, head, expected):
+    assert compare.verdict_of_times(base, head) == expected
+
+
 def test_figures_of_medians():
     result = verdict(runs(extra_mib=STEADY), runs(extra_mib=[27 + extra for extra in STEADY]))
 

@@ -136,6 +136,13 @@ def test_headline_never_fine_beside_undecided():
     assert "Nothing changed" not in text
 
 
+def test_needed_change_of_modes_is_beyond_them():
+    """A change of 4.6 MiB stayed undecided beside a needed change of 1.9 MiB."""
+    row = judged((LOW, LOW, LOW, HIGH, HIGH), (HIGH, HIGH, HIGH + 3, HIGH + 3, HIGH + 3))
+    assert row.verdict == "undecided" and "modes" in row.reason
+    assert row.threshold == pytest.approx((4.6 + 0.01 * LOW) * MIB) and row.difference > 7 * MIB
+
+
 def test_threshold_largest_of_parts():
     assert judged((10,) * 5, (10.4,) * 5).threshold == 512 << 10
     assert judged((1000,) * 5, (1001,) * 5).threshold == pytest.approx(10 * MIB)
