@@ -16,6 +16,8 @@ class FlatFile:
 
     def values(self, form, place):
         """The values at a place, as struct has them."""
+        if place < 0:
+            raise IndexError
         self._file.seek(place)
         return struct.unpack("<" + form, self._file.read(struct.calcsize("<" + form)))
 
