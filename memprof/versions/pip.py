@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, field
 
 from ..base.errors import InputError, UsageError
+from ..programs import runtimes
 from ..programs.environments import version_key
 
 # They would send packages elsewhere than into the new environment, or show pip packages that are not in it.
@@ -228,12 +229,12 @@ def _on_disk(name: str, size: int) -> int:
 
 def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
     """pip's failure as a sentence."""
-    machine = f"Python {_version(python)} on {platform.system()} {platform.machine()}"
     missing = re.search(r"Could not find a version that satisfies the requirement (.+?) \(from (?:.* \(from )?versions: (.*)\)", said)
     missing = missing or re.search(r"No matching distribution found for (.+?)()$", said, re.MULTILINE)
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return InputError(f"{subject}: the disk is full; nothing is left of what was installed")
     if missing:
+        machine = f"Python {runtimes.describe(python)[0].python} on {platform.system()} {platform.machine()}"
         wanted = missing[1].split(" (from ")[0]
         unread = listed(python, re.split(r"[^\w.-]", wanted, maxsplit=1)[0], retry=False).unread
         if missing[2] in ("", "none") and (unread or any(words in said for words in _REACHING)):
@@ -270,10 +271,3 @@ def _last(said: str) -> str:
         or ["it printed nothing"]
     )
     return " ".join(errors[-1].split())[:300]
-
-
-def _version(python: str) -> str:
-    done = subprocess.run(
-        [python, "-I", "-c", "import platform; print(platform.python_version())"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "?"
