@@ -13,8 +13,9 @@ def shortened(text: str, room: float, measure: Measure = len) -> str:
     """A text with as much of its end left out as it takes to fit. Without its middle a sentence could claim the opposite."""
     if measure(text) <= room + 1e-9:
         return text
-    fitting = bisect_right(range(1, len(text)), room, key=lambda keep: measure(_beginning(text, keep)))
-    return _beginning(text, max(fitting, 1))
+    fitting = max(bisect_right(range(1, len(text)), room, key=lambda keep: measure(_beginning(text, keep))), 1)
+    space = text.rfind(" ", fitting // 2, fitting + 1)  # whole words, where that costs no more than half
+    return _beginning(text, space if space > 0 else fitting)
 
 
 def _beginning(text: str, keep: int) -> str:

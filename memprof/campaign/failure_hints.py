@@ -10,9 +10,15 @@ from pathlib import Path
 
 from ..models import indexed_tables, inputs
 from ..records import failures
-from ..records.types import MODEL_LOAD, RELEASE, STARTUP, Job, Run
+from ..records.types import BUILD, MODEL_LOAD, PREPARE, RELEASE, STARTUP, Job, Outcome, Run
 
 _BEFORE_INPUTS = (STARTUP, MODEL_LOAD, RELEASE)
+_BEFORE_VALUES = (BUILD, PREPARE)  # inputs have a shape there, and no content yet
+# In the words of TFLite 2.21, ONNX Runtime 1.32, OpenVINO 2026.4 and TVM 0.27.
+_LACKS_OPERATOR = re.compile(
+    r"unresolved custom op|could not find an implementation|not a registered function/op|not support the following|operators are not supported",
+    re.IGNORECASE,
+)
 
 
 def of(run: Run) -> tuple[str, ...]:
@@ -22,20 +28,29 @@ def of(run: Run) -> tuple[str, ...]:
     printed = failures.reason(run)
     hints = [f"it printed: {printed}"] if printed else []
     if run.outcome.phase not in _BEFORE_INPUTS:
-        hints += made_inputs(run.job, f"{run.outcome.message or ''} {printed}")
+        hints += _made_inputs(run.job, run.outcome, f"{run.outcome.message or ''} {printed}")
     return tuple(hints)
 
 
-def made_inputs(job: Job, error: str) -> list[str]:
-    """What memprof chose of the inputs, as a sentence, if it chose anything; and the inputs among them that the runtime's own words name."""
-    path = Path(job.model.path)
-    scalars = [name for name in inputs.scalars(path) if name not in {*job.given, *job.values, *job.ranges}]
+def _made_inputs(job: Job, outcome: Outcome, error: str) -> list[str]:
+    """What memprof chose of the inputs, as a sentence, if it chose anything that this failure can come from; and the inputs among them that the
+    runtime's own words name."""
+    path, with_values = Path(job.model.path), outcome.phase not in _BEFORE_VALUES
+    ranges = job.ranges if with_values else {}
+    scalars = [name for name in inputs.scalars(path) if with_values and name not in {*job.given, *job.values, *job.ranges}]
     values = [f"{', '.join(scalars)} {'is' if len(scalars) == 1 else 'are'} made up (--input {scalars[0]}=VALUE)"] if scalars else []
-    made = [text for text in (inputs.remark(job.assumed, path), indexed_tables.remark(job.ranges, path), *values) if text]
-    if not made:
+    made = [text for text in (inputs.remark(job.assumed, path), indexed_tables.remark(ranges, path), *values) if text]
+    chosen = [name for name in dict.fromkeys([*job.assumed, *ranges, *scalars]) if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", error)]
+    if not made or not (chosen or _may_come_from_inputs(job, outcome, error)):
         return []
-    chosen = [name for name in dict.fromkeys([*job.assumed, *job.ranges, *scalars]) if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", error)]
     named = (
         f"the error names {' and '.join(chosen)}, which memprof chose" if chosen else "memprof chose inputs, which may be the cause or not"
     )
     return [f"{named}: {'; '.join(made)}"]
+
+
+def _may_come_from_inputs(job: Job, outcome: Outcome, error: str) -> bool:
+    """Whether other inputs may mend a failure whose words name no input. They do not where memprof says the cause itself, and not under a limit on
+    memory, where the same inputs run without it."""
+    killed = outcome.signal == "SIGKILL" or outcome.out_of_memory is not False
+    return outcome.status in ("error", "exit", "signal") and not killed and job.limit is None and not _LACKS_OPERATOR.search(error)

@@ -42,6 +42,7 @@ class Copy(Struct, frozen=True):
 
 
 STORED, PADDED, ANOTHER = "as stored", "rows padded", "another order"
+BEHIND_BIAS = "each behind its bias"  # of the panels that XNNPACK packs
 
 
 def resolve(index: Index, hits: Hits, pages: Pages, mappings: Sequence[Mapping]) -> list[Copy]:
@@ -202,7 +203,7 @@ def _layouts(group: SnippetGroup) -> Iterator[tuple[str, Places, NDArray[np.bool
             panel = coordinates[dim] // block
             offsets = panel * (size * block) + in_panel * block + coordinates[dim] % block
             yield f"in blocks of {block}", offsets, inside
-            yield f"in blocks of {block}, each behind its bias", offsets + (panel + 1) * block, inside
+            yield f"in blocks of {block}, {BEHIND_BIAS}", offsets + (panel + 1) * block, inside
         for other in other_axes:
             if shape[other] % block == 0:
                 outer = [axis for axis in other_axes if axis != other]

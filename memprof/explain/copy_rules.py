@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..base.units import format_bytes
-from ..records.types import MODEL_LOAD
+from ..records.types import COMMAND, MODEL_LOAD
+from .copies import BEHIND_BIAS
 from .records import MODEL_FILE, Advice, Finding, Held, PhaseLook
 from .rule_inputs import Facts, at, peaks, when
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
+
+# Of a program, whose settings memprof does not know. The names are those of TensorFlow's xnnpack_delegate.h and of its Python interpreter.
+_XNNPACK_IN_PROGRAM = (
+    Advice("let XNNPACK keep its repacked weights in a file and map that: weight_cache_file_path of TfLiteXNNPackDelegateOptions"),
+    Advice("leave XNNPACK out: OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES has kernels that compute from the file's own pages"),
+)
 
 
 def library_copied(facts: Facts) -> Iterator[Finding]:
@@ -100,13 +107,8 @@ def without_repacking(facts: Facts) -> Iterator[Advice]:
 
 def shared_repacked(facts: Facts) -> Iterator[Finding]:
     """A weight that stays as stored and is held again folded or repacked. In TFLite's runtimes XNNPACK does it, which has a separate rule."""
-    look = facts.steady
-    if look is None or _has_xnnpack(facts):
-        return
-    repacked = _size(look, repacked=True, where=(ANONYMOUS, SHARED))
-    stored = _size(look, repacked=False, where=(ANONYMOUS, SHARED, IN_FILE))
-    beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,)) - _made_running(facts)
-    if not repacked or not stored or beyond < facts.least:
+    look, again = facts.steady, _repacked_again(facts)
+    if look is None or not again:
         return
     both_off = facts.propose("both: one copy is left", prepacking="off", constant_folding="off")
     proposals = (
@@ -118,12 +120,26 @@ def shared_repacked(facts: Facts) -> Iterator[Finding]:
         ),
         *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
         *facts.propose("weights beside the converted file, which are read once and not kept", placed="separate"),
-        Advice("change the model: if several operators share a weight, transpose their small operands, not the weight"),
+        (
+            Advice("change the model: if several operators share a weight, transpose their small operands, not the weight")
+            if facts.runtime.knob("constant_folding") is not None
+            else Advice("change the runtime's loader: free the copy as stored once it is repacked, or map it from the file")
+        ),
     )
     evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
-    yield Finding(
-        "shared_repacked", "folded or prepacked copies of weights that also stay as stored", beyond, look.name, tuple(evidence), proposals
-    )
+    title = "folded or prepacked copies of weights that also stay as stored"
+    yield Finding("shared_repacked", title, again, look.name, tuple(evidence), proposals)
+
+
+def _repacked_again(facts: Facts) -> int:
+    """Bytes of repacked copies of weights that also stay as stored, 0 where XNNPACK made them."""
+    look = facts.steady
+    if look is None or _has_xnnpack(facts):
+        return 0
+    repacked = _size(look, repacked=True, where=(ANONYMOUS, SHARED))
+    stored = _size(look, repacked=False, where=(ANONYMOUS, SHARED, IN_FILE))
+    beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,)) - _made_running(facts)
+    return max(0, min(repacked, beyond)) if stored else 0
 
 
 def xnnpack(facts: Facts) -> Iterator[Finding]:
@@ -140,6 +156,9 @@ def xnnpack(facts: Facts) -> Iterator[Finding]:
         *facts.propose("let XNNPACK keep its repacked weights in a file and map that", api="compiled_model", weight_cache="on"),
         *facts.propose("switch XNNPACK off: the other kernels compute from the file's own pages", xnnpack="off"),
     )
+    if facts.runtime.name == COMMAND:
+        evidence.append("panels that begin with their bias are XNNPACK's")
+        proposals = _XNNPACK_IN_PROGRAM
     yield Finding("xnnpack", "XNNPACK's repacked weights", repacked, look.name, tuple(evidence), proposals)
 
 
@@ -153,7 +172,8 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
         buffer = facts.propose("give the runtime the file's name: it maps the file, and the kernel can drop unused pages", source="file")
         yield Finding("read_whole", "the model's file is held in a buffer", stored, look.name, (_words_of(look),), buffer)
         return
-    twice = min(in_file, look.beyond_one_bytes or 0)
+    beyond = (look.beyond_one_bytes or 0) - _made_running(facts) - _repacked_again(facts)
+    twice = min(in_file, stored, max(0, beyond))
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
@@ -200,7 +220,11 @@ def _made_running(facts: Facts) -> int:
 
 
 def _has_xnnpack(facts: Facts) -> bool:
-    return facts.knobs.get("xnnpack") == "on"
+    """Whether XNNPACK repacks the weights: the runtime's setting says so, or of a program how they lie."""
+    look = facts.steady
+    if facts.runtime.name != COMMAND or look is None:
+        return facts.knobs.get("xnnpack") == "on"
+    return any(copy.layout.endswith(BEHIND_BIAS) and not copy.freed for copy in look.held)
 
 
 def _size(look: PhaseLook, *, where: Sequence[str], repacked: bool | None = None) -> int:

@@ -71,7 +71,8 @@ class PartLimit(Struct, frozen=True):
     rss_peak_bytes: its RSS peak, which counts pages that others share too, 0 if it was too short to be seen. touched_bytes: the resident pages that
     it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
     least limit. None failed there or in more. failed_bytes: the highest limit in which a run failed, 0 for none. complete: False if the search
-    ended before the least limit was known, or had worked as often as it must.
+    ended before the least limit was known, or had worked as often as it must. late_bytes: the highest limit in which a run was ended by time and
+    tried again, 0 for none.
     """
 
     name: str
@@ -82,6 +83,7 @@ class PartLimit(Struct, frozen=True):
     worked: int = 0
     failed_bytes: int = 0
     complete: bool = True
+    late_bytes: int = 0
 
 
 class LimitPoint(Struct, frozen=True):
@@ -334,6 +336,7 @@ class _Fitter:
             run = self._trial(limit, part=part, name=name)
             late = run.outcome.status == "timeout" and self._request.suite.timeout_ns is None
             if late and not self._is_time_up() and self._is_busy():
+                search.late = max(search.late, limit)
                 run = self._trial_again(run, limit, part)
         except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
@@ -470,7 +473,8 @@ class _Fitter:
         peak = max(_peak(run, name) for run in plain)
         sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
         worked = search.worked.get(self._request.within or least or 0, 0)
-        return PartLimit(name, least, peak, max(sizes, default=None), search.trials, worked, search.failed, search.complete)
+        touched_most = max(sizes, default=None)
+        return PartLimit(name, least, peak, touched_most, search.trials, worked, search.failed, search.complete, search.late)
 
     def _ceiling(self, run: Run) -> int:
         """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""
@@ -483,8 +487,8 @@ class _LimitSearch(Struct):
     """What is known about the limits on a part, in bytes.
 
     wanted: how often the least must work. runs: all runs of each limit. worked: how often each limit worked. failed: the highest that failed, 0 for
-    none. trials: how many there were. found: the least limit before those of the curve were measured. complete: whether it was not ended by the
-    time or by the user before the least limit was known.
+    none. late: the highest that had a run ended by time and tried again, 0 for none. trials: how many there were. found: the least limit before those
+    of the curve were measured. complete: whether it was not ended by the time or by the user before the least limit was known.
     """
 
     part: str
@@ -492,6 +496,7 @@ class _LimitSearch(Struct):
     runs: dict[int, list[Run]] = field(default_factory=dict)
     worked: dict[int, int] = field(default_factory=dict)
     failed: int = 0
+    late: int = 0
     trials: int = 0
     found: int | None = None
     complete: bool = True

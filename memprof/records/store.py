@@ -69,7 +69,16 @@ def told_apart(runs: Sequence[Run], files: Sequence[str] = ()) -> tuple[tuple[Ru
     apart, remarks = list(runs), []
     for places in same.values():
         ways = {index: _way(runs[index]) for index in places}
+        repeating = all(runs[index].job.use for index in places)
+        if repeating:
+            _name_rounds(ways, {index: runs[index] for index in places})
         differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
+        if (
+            repeating
+            and set(_OF_ROUNDS) <= set(differing)
+            and len({_round(way) for way in ways.values()}) == len({way[_OF_ROUNDS[0]] for way in ways.values()})
+        ):
+            differing.remove("runs")  # the inputs tell the rounds apart
         alike = not differing
         if alike and any(runs[index].job.hold for index in places):
             differing = ["hold"]  # figures of a held run are not set beside those of a plain run in another file
@@ -86,7 +95,7 @@ def told_apart(runs: Sequence[Run], files: Sequence[str] = ()) -> tuple[tuple[Ru
             )
             apart[index] = replace(run, job=replace(run.job, variant=run.job.variant + _completion(words)))
         # Processes of `memprof grow` differ in their units and inputs by design; reports on growth set them together again: rounds_together.
-        if differing and not alike and not (set(differing) <= set(_OF_ROUNDS) and all(runs[index].job.use for index in places)):
+        if differing and not alike and not (set(differing) <= set(_OF_ROUNDS) and repeating):
             job = runs[places[0]].job
             remarks.append(f"{job.label}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
@@ -112,15 +121,39 @@ def rounds_together(runs: Iterable[Run]) -> list[Run]:
     return [replace(run, job=replace(run.job, variant=_without_round(run))) for run in runs]
 
 
+_MOST_UNITS_ROWS = 1 << 16  # of a curve of memory by units
 _OF_ROUNDS = ("inputs of iterations", "runs")  # settings in which processes of one `memprof grow` may differ, sorted as told_apart has them
+
+
+def _round(way: Mapping[str, str]) -> tuple[str | None, ...]:
+    return tuple(way.get(name) for name in _OF_ROUNDS)
+
+
+def _name_rounds(ways: Mapping[int, dict[str, str]], runs: Mapping[int, Run]) -> None:
+    """Gives a process that its time ended the units that it did, if others of the round were then given as many."""
+    given = {_round(way) for way in ways.values()}
+    for index, run in runs.items():
+        with suppress(InputError):  # a damaged curve is the fault of a report that reads it
+            inputs, runs_done = ways[index].get(_OF_ROUNDS[0]), _words("runs", str(units_done(run)))
+            if (inputs, runs_done) in given:
+                ways[index]["runs"] = runs_done
+
+
+def units_done(run: Run) -> int:
+    """How many units a process whose memory was followed did: of the first unit that its Work counts, 0 where it has none. Raises InputError."""
+    if not run.work:
+        return 0
+    called, longest = "a curve of memory by units", max(run.work, key=lambda record: record.rows)
+    done = [rows[-1] for rows in numbers(unpacked_columns(longest.counts[:1], min(longest.rows, _MOST_UNITS_ROWS), called), called) if rows]
+    return done[0] if done else 0
 
 
 def _without_round(run: Run) -> str:
     way, name = _way(run), run.job.variant
-    for settings_of_round in (_OF_ROUNDS, *((each,) for each in _OF_ROUNDS)):
-        words = ", ".join(way[each] for each in settings_of_round if each in way)
-        if words and name.endswith(_completion(words)):
-            return name.removesuffix(_completion(words))
+    for runs in (way["runs"], _words("runs", str(units_done(run)))):
+        for words in (f"{way.get(_OF_ROUNDS[0], '')}, {runs}", way.get(_OF_ROUNDS[0], ""), runs):
+            if words and name.endswith(_completion(words)):
+                return name.removesuffix(_completion(words))
     return name
 
 

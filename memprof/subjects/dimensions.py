@@ -143,9 +143,12 @@ class Space(Struct, frozen=True):
                 shapes[tensor] = tuple(shape)
         return shapes
 
-    def check_shapes(self, given: Mapping[str, tuple[int, ...]]) -> None:
+    def check_shapes(self, given: Mapping[str, tuple[int, ...]], arrays: str | None = None) -> None:
         """Raises UsageError for the shape of an input that gives one of the dimensions a value of its own, or that has too few. A 1 stands for a
-        dimension that is given elsewhere."""
+        dimension that is given elsewhere. arrays: an .npz file of inputs, whose array gives all dimensions of its input values."""
+        in_file = (inputs.array_shapes(arrays) or {}) if arrays is not None else {}
+        for name, tensor in ((name, tensor) for name, axes in self.axes.items() for tensor, _ in axes if tensor in in_file):
+            raise UsageError(f"--vary {name}: {Path(arrays or '').name} has {tensor}, of which it is a dimension; leave one of the two out")
         for name, (tensor, axis) in ((name, place) for name, axes in self.axes.items() for place in axes if place[0] in given):
             words = f"--shape {tensor}={','.join(map(str, given[tensor]))}"
             dimension = next(dimension for dimension in self.dimensions if name in dimension.names)

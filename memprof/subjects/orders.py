@@ -24,6 +24,7 @@ from ..records.types import Model
 from . import command_orders, shards
 from .order import Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
+from .values import check_arrays
 
 
 class Plan(Struct, frozen=True):
@@ -266,6 +267,9 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
     _check_names(model, runtime, (*shapes, *given, *suite.values))
     _check_values(model, suite, given)
+    if suite.inputs:
+        check_arrays({name: shape for name, shape in suite.shapes.items() if name not in variant.shapes}, given, suite.inputs)
+        check_arrays(variant.shapes, given, suite.inputs, f"variant {variant.name}: shape")
     for name, shape in shapes.items():
         at_least(min(shape, default=0), 0, f"a size of {name}")
     for name, shape in (*shapes.items(), *given.items()):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from ..base.errors import UsageError
 
 _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
@@ -48,6 +51,15 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not equals or not name:
         raise UsageError(refusal)
     return name, parse_sizes(sizes, refusal)
+
+
+def check_arrays(shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, tuple[int, ...]], file: str, option: str = "--shape") -> None:
+    """Raises UsageError for the shape of an input whose array in the .npz file has another: the array alone would be fed. An array of a stream has
+    one axis more. arrays: their shapes by input name. option: what gave the shapes."""
+    for name in (name for name in shapes if name in arrays):
+        if shapes[name] not in (arrays[name], arrays[name][1:]):
+            sizes, array = ",".join(map(str, shapes[name])), "x".join(map(str, arrays[name])) or "scalar"
+            raise UsageError(f"{option} {name}={sizes}: {Path(file).name} has {name} as {array}; leave one of the two out")
 
 
 def parse_sizes(text: str, refusal: str) -> tuple[int, ...]:

@@ -246,6 +246,11 @@ def combined(each: Sequence[Growth]) -> Verdict:
         "steep": max(growth.steep for growth in each),
         "tail": min(growth.tail for growth in each),
     }
+    unsplit = {
+        **whole,
+        "warmup": 0,
+        "tail": min(growth.warmup + growth.tail for growth in each),
+    }  # as that of one process without a verdict
     longer = 4 * max(growth.warmup + growth.tail for growth in each)  # as the next round would be: only more work can make them agree
     needed = max((growth.needed for growth in each if growth.needed is not None), default=None if words == {"undecided"} else longer)
     if words <= {"steady", "bounded"}:
@@ -261,7 +266,7 @@ def combined(each: Sequence[Growth]) -> Verdict:
             hidden = all(growth.hidden for growth in each)
             return Verdict("grows", unit, **whole, where=where, hidden=hidden, rivals=rivals, processes=each)  # type: ignore[arg-type]
         reason = f"all processes grow, but one {fastest / slowest:.1f} times as fast as another"
-        return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
+        return Verdict("undecided", middle.unit, **unsplit, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
     undecided = [growth for growth in each if growth.word == "undecided"]
     growing = sum(growth.word == "grows" for growth in each)
     reason = undecided[0].reason or "" if undecided else ""
@@ -269,7 +274,7 @@ def combined(each: Sequence[Growth]) -> Verdict:
         some = f"growth in {growing}" if growing else f"no verdict on {len(undecided)}"
         some = f"{some} of {len(each)} processes"
         reason = f"{some}: {reason}" if reason else some
-    return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
+    return Verdict("undecided", middle.unit, **unsplit, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
 
 
 def judge_one(process: Series) -> Growth:

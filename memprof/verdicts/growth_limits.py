@@ -134,7 +134,7 @@ def words(grown: Growth, by: By | None = None) -> str:
     from .growth_inputs import ONLY_WITH
 
     if grown.word == "undecided":
-        needed = f"; {grown.needed:,} would decide it" if grown.needed else ""
+        needed = f"; a run of {grown.needed:,} would decide it" if grown.needed else ""
         return f"undecided after {counted(grown.tail, grown.row_unit)}: {grown.reason}{needed}"
     if grown.word != "grows":
         rose = f"{format_bytes(grown.rise_bytes)} more in the first {grown.warmup:,}, then " if grown.word == "bounded" else ""

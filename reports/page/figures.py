@@ -13,11 +13,13 @@ from memprof.records.modes import middle
 from memprof.records.types import PEAK, Run
 
 from .. import rows
+from ..short_names import distinct
 from ..tables import grid, missing
 from ..tables.grid import TextTable, Unit
 from ..tables.table import ReportTables
 
 _PEAK = METRICS["rss_peak_bytes"]
+_MOST_LETTERS = 40  # in a chip
 _LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
 
 
@@ -64,6 +66,11 @@ class Figures(Struct, frozen=True):
     notes: tuple[str, ...]
     iterations: tuple[TextTable, ...]
     bars: dict[str, tuple[PeakBar, ...]]
+
+    @property
+    def chips(self) -> tuple[tuple[str, str], ...]:
+        """Each name, and what of it fits into a chip; names that differ are different there too."""
+        return tuple(zip(self.labels, distinct(self.labels, _MOST_LETTERS), strict=True))
 
 
 def figures(runs: Sequence[Run]) -> Figures:

@@ -102,9 +102,13 @@ def render(runs: Sequence[Run]) -> Figure:
 
 
 def phases(block: Mapping[Key, list[Run]]) -> list[str]:
-    """The phases that get a column: those that any run reached, but for STARTUP, which is the baseline."""
-    reached = summary.phases((run for group in block.values() for run in group), failed=True)
-    return [phase for phase in reached if phase != STARTUP] or [STARTUP]
+    """The phases that get a column: those that any run reached, but for STARTUP, which is the baseline, and for those without a peak of any run:
+    the first column has their failures."""
+    runs = [run for group in block.values() for run in group]
+    reached = [phase for phase in summary.phases(runs, failed=True) if phase != STARTUP] or [STARTUP]
+    return [
+        phase for phase in reached if any((mark := run.mark(phase)) is not None and _height(mark) is not None for run in runs)
+    ] or reached
 
 
 def _a_line(block: Mapping[Key, list[Run]]) -> int:
@@ -231,7 +235,7 @@ def _block(
                 if row in shown:
                     _value(axes, row, shown[row], unit, bold=phase == summary.peak_phase(group))
                 else:
-                    _absence(axes, row, group, phase, limit)
+                    _absence(axes, row, group, phase, limit, columns if phase == columns[0] else ())
 
 
 def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:
@@ -278,8 +282,12 @@ def _value(axes: Axes, row: int, bar: PhaseBar, unit: Unit, bold: bool) -> None:
     axes.annotate(_text(bar, unit), place, (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight=weight)
 
 
-def _absence(axes: Axes, row: int, group: Sequence[Run], phase: str, limit: float) -> None:
-    """Write in the place of a bar how the variant failed in this phase, or a dash."""
+def _absence(axes: Axes, row: int, group: Sequence[Run], phase: str, limit: float, columns: Sequence[str]) -> None:
+    """Write in the place of a bar how the variant failed in this phase, or a dash. columns: of the first, all phases that have one: it has the
+    failures in others too."""
     failed = [run.outcome for run in group if not run.outcome.ok and run.outcome.phase == phase]
-    text = lettering.label(f"✗ {failed[0].word}" if failed else "–", 3.0, style.SMALL)
+    elsewhere = [run.outcome for run in group if columns and not run.outcome.ok and run.outcome.phase not in columns]
+    failed = failed or elsewhere
+    words = f"✗ {failed[0].word}{f' {failed[0].where}' if elsewhere else ''}" if failed else "–"
+    text = lettering.label(words, 3.0, style.SMALL)
     axes.text(limit * 0.01, row, text, va="center", size=style.SMALL, color=style.FAILED if failed else style.GREY)

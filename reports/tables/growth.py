@@ -98,8 +98,8 @@ def words(growth: Growth) -> str:
         begin = f"from the {_ordinal(growth.warmup + 1)} on" if growth.warmup else f"from the 1st {growth.row_unit} on"
         return f"grows. {format_bytes(growth.slope)} {each} (95%: {span}){where}, {begin}{more}{rivals}."
     if growth.word == "undecided":
-        needed = f"; {growth.needed:,} would decide it" if growth.needed else ""
-        rose = f" {format_bytes(growth.rise_bytes)} more by then." if growth.rise_bytes else ""
+        needed = f"; a run of {growth.needed:,} would decide it" if growth.needed else ""
+        rose = f" Memory has risen by {format_bytes(growth.rise_bytes)} so far." if growth.rise_bytes else ""
         return f"undecided after {counted(growth.tail, growth.row_unit)}: {growth.reason}{needed}.{rose}"
     most = f"0 B (95%: at most {format_bytes(_rounded(growth.high))}) {each} over {growth.tail:,}."
     if growth.word == "steady":

@@ -42,9 +42,9 @@ def of_fit(fitted: Fitted) -> Resources | None:
     """Of the whole run; None where no limit was found under which it works, where it was too short for its peak to be seen, and where the limit that
     was given is below the RSS peak: it may not be enough for the first container.
 
-    The least limit is slow, so what is requested is the least limit at full speed, or the RSS peak if none was measured. What a group is charged
-    beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then
-    both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
+    The least limit is slow, so what is requested is the least limit at full speed and a margin, or the RSS peak if none was measured. What a group is
+    charged beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has:
+    then both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
     part = fitted.whole
     if part is None or part.least_bytes is None or not part.rss_peak_bytes:
@@ -63,7 +63,15 @@ def of_fit(fitted: Fitted) -> Resources | None:
     slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
     requested = fast_limit(fitted) or slow
     highest = max(peak, least, requested, key=lambda figure: figure[0])
-    return Resources(_resource(*requested, 0), _resource(*highest, MARGIN), fitted.env)
+    return Resources(_above_edge(requested, peak), _resource(*highest, MARGIN), fitted.env)
+
+
+def _above_edge(limit: tuple[int, str], peak: tuple[int, str]) -> Resource:
+    """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. More than the RSS peak is
+    asked for only if the limit is."""
+    if limit[0] < peak[0] < limit[0] * (1 + MARGIN):
+        return _resource(peak[0], f"{peak[1]}, less than {MARGIN:.0%} above the least limit at full speed", 0)
+    return _resource(*limit, 0 if limit[0] == peak[0] else MARGIN)
 
 
 def spare_words(fitted: Fitted) -> str:
@@ -77,7 +85,8 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     """The least limit of the curve from the least on under which several runs worked, all of them, about as fast as with none, and what it is. None
     where none did. On a busy machine runs that read no page again count too, whatever time they took.
 
-    It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held.
+    It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held. It also lies above each
+    where a run was ended by time, and worked when it was tried again.
     """
     *limited, usual = fitted.curve
     least_bytes = fitted.whole.least_bytes if fitted.whole is not None else None
@@ -87,6 +96,7 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
     starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
     undisturbed = {limit for limit, point in points.items() if limit not in slow or not reads_again(point, usual)}
+    starved = max(starved, fitted.whole.late_bytes if fitted.whole is not None else 0)
     fast = min((limit for limit in undisturbed if limit > starved and points[limit].runs >= CONFIRMATIONS), default=None)
     if fast is None:
         return None

@@ -26,10 +26,11 @@ from msgspec import Struct
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
-from memprof.base.units import format_duration, listed
+from memprof.base.units import format_duration, listed, parse_bytes
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.modes import middle
+from memprof.records.store import units_done
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
@@ -306,10 +307,11 @@ class ReportTables(Struct, frozen=True):
         notes += missing.swapped(runs)
         notes += devices.notes(runs)
         notes += missing.absences(runs, shown)
-        concerned: dict[str, list[str]] = {}
         called = named_with_models(groups)
+        measured = _over_variants([(called[key], sentence) for key, group in groups.items() for sentence in _on_figures(group)])
+        concerned = {sentence: list(names) for sentence, names in measured.items()}
         for key, group in groups.items():
-            for sentence in dict.fromkeys((*devices.limits(group), *_sentences(group))):
+            for sentence in dict.fromkeys(_sentences(group)):
                 concerned.setdefault(sentence, []).append(called[key])
         machines = {run.machine.name: _machine_words(run) for run in runs}
         notes += deviating(runs)
@@ -386,17 +388,48 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     if counts and threads:
         parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
-        parts.append(f"warming up {job.warmup} & running {job.runs}")
+        done = sorted({units_done(run) if run.followed else run.job.runs for run in runs})
+        parts.append(f"warming up {job.warmup} & running {' to '.join(map(str, dict.fromkeys((done[0], done[-1]))))}")
     parts.append(ran.repeats(runs))
     parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
 
 
+_SIZE = re.compile(r"\d[\d.]* [KMGT]?i?B\b")
+_MOST_ALIKE = 2  # sentences of different variants that differ in their sizes alone
+
+
+def _over_variants(sentences: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Each sentence with the variants that it is of. More than a few that differ in sizes alone are one, with the range of each size: each variant's
+    stand in the tables. sentences: with the variant in front."""
+    alike: dict[str, dict[str, list[str]]] = {}
+    for name, sentence in sentences:
+        alike.setdefault(_SIZE.sub("", sentence), {}).setdefault(sentence, []).append(name)
+    merged: dict[str, tuple[str, ...]] = {}
+    for texts in alike.values():
+        if len(texts) <= _MOST_ALIKE:
+            merged.update((text, tuple(names)) for text, names in texts.items())
+            continue
+        ranges = [_range(sizes) for sizes in zip(*(_SIZE.findall(text) for text in texts), strict=True)]
+        parts = zip(_SIZE.split(next(iter(texts))), [*ranges, ""], strict=True)
+        merged["".join(f"{words}{size}" for words, size in parts)] = tuple(name for names in texts.values() for name in names)
+    return merged
+
+
+def _range(sizes: Sequence[str]) -> str:
+    least, *_, most = sorted(sizes, key=parse_bytes)
+    return least if least == most else f"{least} to {most}"
+
+
+def _on_figures(group: Sequence[Run]) -> list[str]:
+    """The sentences on a variant's figures."""
+    rise_bytes = summary.late_rise_bytes(group)
+    return devices.limits(group) + ([summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else [])
+
+
 def _sentences(group: Sequence[Run]) -> list[str]:
     sentences = [*ran.failures(group), *modes.notes(group)]
-    rise_bytes = summary.late_rise_bytes(group)
-    sentences += [summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else []
     sentences += _alike([control_group.sentences(run) for run in group])
     sentences += _alike([_freed(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])

@@ -210,6 +210,17 @@ def _dynamic(varied):
     }
 
 
+def open_note(left, fixed):
+    """Notes of a runtime that fixes the shapes that it is given in the model: the inputs whose open dimensions it left open, by their names, and the
+    shapes to which it fixed others. The same input can take other memory in the two (seen with OpenVINO 2026.4)."""
+    notes = (
+        ["the model kept its open dimensions of %s, which can take other memory than to fix them by --shape" % ", ".join(left)]
+        if left
+        else []
+    )
+    return notes + (["the model's open dimensions were fixed to %s" % in_words(fixed)] if fixed else [])
+
+
 def in_words(shapes):
     """Shapes by input name as the user writes them: x=1,3,224,224; mask=1,224."""
     return "; ".join("%s=%s" % (name, ",".join(map(str, shape))) for name, shape in shapes.items())

@@ -2,7 +2,7 @@
 
 import os
 
-from . import ON_OFF, Knob, Refused, in_words, primitive_cache
+from . import ON_OFF, Knob, Refused, in_words, open_note, primitive_cache
 
 
 class Runtime:
@@ -88,9 +88,13 @@ class Runtime:
         self._model = self._core.read_model(model)
         if options.varied:
             _check_shapes(self._model, options.varied[-1])
+        open_names = _open_names(self._model)
         shapes = {**options.shapes, **options.dynamic}
         if shapes:
             self._model.reshape({name: [-1 if size is None else size for size in shape] for name, shape in shapes.items()})
+        left = _open_names(self._model)
+        fixed = {name: shapes[name] for name in open_names if name in shapes and name not in left}
+        self.notes += open_note(left, fixed)
 
     def prepare(self):
         self._compiled = self._core.compile_model(self._model, "CPU", self._settings)
@@ -128,7 +132,7 @@ class Runtime:
         return [tensor.data for tensor in self._request.output_tensors]
 
     def _ports(self):
-        return [(min(port.names) if port.names else f"input_{index}", port) for index, port in enumerate(self._compiled.inputs)]
+        return _named_ports(self._compiled)
 
     @staticmethod
     def build(model, folder, options):
@@ -140,6 +144,14 @@ class Runtime:
         target = os.path.join(folder, os.path.splitext(os.path.basename(model))[0] + ".xml")
         openvino.save_model(openvino.Core().read_model(model), target, compress_to_fp16=options.knobs["format"] == "ir_f16")
         return target
+
+
+def _named_ports(model):
+    return [(min(port.names) if port.names else f"input_{index}", port) for index, port in enumerate(model.inputs)]
+
+
+def _open_names(model):
+    return [name for name, port in _named_ports(model) if port.get_partial_shape().is_dynamic]
 
 
 def _check_shapes(model, shapes):

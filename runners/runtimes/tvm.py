@@ -11,7 +11,7 @@ import platform
 import shutil
 import warnings
 
-from . import ON_OFF, Knob, Refused, in_words
+from . import ON_OFF, Knob, Refused, in_words, open_note
 
 # Weights worth a place in the file of parameters. Others stay constants, which some operators' converters insist on (shapes, scales).
 _WORTH_SEPARATING = 4096
@@ -91,6 +91,8 @@ class Runtime:
             options.release
         ):  # seen with 0.27: it stays mapped when the last reference to its module is gone, and a second load maps it again
             self.notes.append("TVM does not unload a compiled library: its weights stay after RELEASE, unless they are separate")
+        left = [name for name, shape, _ in self._description["inputs"] if None in shape]
+        self.notes += open_note(left, self._description.get("fixed", {}))  # a library that an older memprof compiled does not say
         self._library = self.tvm.runtime.load_module(model)
         self._weights = []
         if self._description["weights"]:
@@ -127,17 +129,18 @@ class Runtime:
             raise Refused("compiling for tvm needs a C compiler to link with, such as gcc")
 
         stem = os.path.join(folder, os.path.splitext(os.path.basename(model))[0])
-        module, inputs, weights = _read(onnx, model, options)
+        module, inputs, fixed, weights = _read(onnx, model, options)
         _compile(module, options, stem + ".so")
         if weights:
             _save_weights(weights, model, stem + ".params")
         with open(stem + ".json", "w", encoding="utf-8") as file:
-            json.dump({"inputs": inputs, "weights": list(weights)}, file)
+            json.dump({"inputs": inputs, "fixed": fixed, "weights": list(weights)}, file)
         return stem + ".so"
 
 
 def _read(onnx, model, options):
-    """The model for TVM, its inputs, and the weights that are not in it. The ONNX form is dropped here: it is a copy of all weights."""
+    """The model for TVM, its inputs, the shapes to which it fixes open ones, and the weights that are not in it. The ONNX form is dropped here: it
+    is a copy of all weights."""
     separate = options.knobs["weights"] == "separate"
     network = onnx.load(model, load_external_data=False)
     if not separate:
@@ -147,9 +150,11 @@ def _read(onnx, model, options):
     shapes = {name: shape for name, shape in options.shapes.items() if name not in options.dynamic}
     _open(network.graph, options.dynamic)
     inputs = _signature(network.graph, shapes)
+    sizes = {value.name: value.type.tensor_type.shape.dim for value in network.graph.input}
+    fixed = {name: shape for name, shape in shapes.items() if not all(size.dim_value for size in sizes.get(name, ()))}
     weights = _take_weights_out(network.graph) if separate else {}
     onnx.load_external_data_for_model(network, _folder(model))
-    return _imported(network, shapes), inputs, weights
+    return _imported(network, shapes), inputs, fixed, weights
 
 
 def _imported(network, shapes):

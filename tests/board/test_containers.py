@@ -152,4 +152,5 @@ def test_own_group_with_memory_of_the_kernel(recorder: tuple[Board, str]) -> Non
         assert (figure is None) == (whole is None) == (row not in said)
         assert figure is None or (abs(figure - (said[row] or 0)) <= MIB and whole >= figure)
     assert (pipes.charged_slab_peak_bytes or 0) - (few.charged_slab_peak_bytes or 0) >= 4000 * 1024
-    assert (pipes.charged_kernel_peak_bytes or 0) >= (pipes.charged_slab_peak_bytes or 0) + (pipes.charged_page_tables_peak_bytes or 0)
+    parts_bytes = (pipes.charged_slab_peak_bytes or 0) + (pipes.charged_page_tables_peak_bytes or 0)
+    assert (pipes.charged_kernel_peak_bytes or 0) >= parts_bytes - MIB // 4  # peaks of two moments, which the kernel counts in batches

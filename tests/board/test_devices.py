@@ -183,7 +183,10 @@ def measured(there: Board, program: bytes) -> Measured:
             message = Message(job, Start(argv=(it, str(limit_ns // 10**4)), command=CommandStart()), 200 * 10**9, {"": 10**6})
             return folded(message, there.answer(command, lines(message, BOARD)), BOARD)
 
-        run = with_patience(attempt, lambda run: figures(run) == wanted)
+        for _ in range(2):  # QEMU beside much else takes CPU time from the recorder, which then has none left for a reading
+            run = with_patience(attempt, lambda run: figures(run) == wanted)
+            if figures(run) == wanted:
+                break
         assert run.outcome.ok, run.outcome
         assert figures(run) == wanted
         return run

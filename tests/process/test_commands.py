@@ -157,6 +157,16 @@ def test_exec_passes_standard_input(memprof, tmp_path, given):
 
 
 @WITHOUT_PROBE
+@pytest.mark.parametrize("all_tables", [False, True])
+def test_exec_prints_as_much_as_run(memprof, all_tables):
+    words = ["-o", "r.jsonl", "--", sys.executable, "-c", "pass"]
+    done = memprof("exec", *(["--all"] if all_tables else []), *words)
+
+    titles = [line for line in done.stdout.splitlines() if line.endswith((" (MiB)", " (ms)", " (s)"))]
+    assert done.returncode == 0 and len(titles) == 2 if all_tables else titles == ["RSS peak (MiB)"], done.stdout
+
+
+@WITHOUT_PROBE
 def test_exec_input_at_each_repeat(memprof, tmp_path):
     (tmp_path / "in").write_text("skipped\nb\na\n")
     words = ("exec", "--repeats", "2", "-o", "r.jsonl", "--append", "--", "sh", "-c", "sort >> out")

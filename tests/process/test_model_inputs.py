@@ -224,6 +224,52 @@ def test_shape_size_too_large_refused(tmp_path: Path) -> None:
             orders.plan(replace(every, **changes))
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("run -r onnxruntime --shape x=4,3", "--shape x=4,3: in.npz has x as 2x3"),
+        ("run --variant a=onnxruntime,shape.x=4x3", "variant a: shape x=4,3: in.npz has x as 2x3"),
+        ("explain -r onnxruntime --shape x=4,3", "--shape x=4,3: in.npz has x as 2x3"),
+        ("grow -r onnxruntime --shape x=4,3", "--shape x=4,3: in.npz has x as 2x3"),
+        ("grow -r onnxruntime --shapes x=N,3;N~in~2,4", "--shapes x=4,3: in.npz has x as 2x3"),
+        ("scale -r onnxruntime --vary n=1..4", "--vary n: in.npz has x, of which it is a dimension"),
+    ],
+)
+def test_shape_beside_file_of_inputs(memprof, tmp_path: Path, words: str, sentence: str) -> None:
+    """The array alone would be fed, under the heading of another shape."""
+    pytest.importorskip("onnxruntime")
+    numpy.savez(tmp_path / "in.npz", x=numpy.zeros((2, 3), numpy.float32))
+    command, *rest = (word.replace("~", " ") for word in words.split(" "))
+
+    done = memprof(command, model(tmp_path, ("n", 3)), *rest, "--inputs", "in.npz")
+
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == f"memprof: {sentence}; leave one of the two out"
+
+
+def test_shape_beside_folder_of_inputs(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "in").mkdir()
+    numpy.savez(tmp_path / "in" / "0.npz", x=numpy.zeros((2, 3), numpy.float32))
+
+    done = memprof("grow", model(tmp_path, ("n", 3)), "-r", "onnxruntime", "--inputs", "in", "--shape", "x=4,3")
+
+    assert (done.returncode, done.stderr) == (2, "memprof: --shape x=4,3: 0.npz has x as 2x3; leave one of the two out\n")
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "tvm"])
+def test_note_on_open_dimensions(memprof, tmp_path: Path, runtime: str) -> None:
+    """A runtime that can leave a dimension open, and can fix it, says which of both was measured."""
+    pytest.importorskip(runtime)
+    model(tmp_path, ("n", 3))
+    words = ("run", "open.onnx", "--variant", f"open={runtime}", "--variant", f"one={runtime},shape.x=1x3", "--repeats", "1", "--runs", "1")
+
+    done = memprof(*words, "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    kept = "- open: the model kept its open dimensions of x, which can take other memory than to fix them by --shape"
+    assert {kept, "- one: the model's open dimensions were fixed to x=1,3"} <= set(done.stdout.splitlines())
+
+
 READS = """
 import numpy
 class Runtime:
@@ -262,8 +308,8 @@ def test_measure_takes_command_options(tmp_path: Path, monkeypatch: pytest.Monke
         "memprof.campaign.campaign.measure", lambda orders, *rest: [replace(sample_runs.run(), job=order.job) for order in orders]
     )
     measured_run, *_ = library.measure(
-        path, "onnxruntime", shapes={"x": [4, 3]}, inputs=tmp_path / "in.npz", timeout="30s", cache="cold", deterministic=True
+        path, "onnxruntime", shapes={"x": [2, 3]}, inputs=tmp_path / "in.npz", timeout="30s", cache="cold", deterministic=True
     )
     job = measured_run.job
-    assert (job.model.path, job.runtime, dict(job.shapes), dict(job.given)) == (str(path), "onnxruntime", {"x": (4, 3)}, {"x": (2, 3)})
+    assert (job.model.path, job.runtime, dict(job.shapes), dict(job.given)) == (str(path), "onnxruntime", {"x": (2, 3)}, {"x": (2, 3)})
     assert (job.timeout_ns, job.cache, job.deterministic, job.threads) == (30_000 * MS, "cold", True, 1)

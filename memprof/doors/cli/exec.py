@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
+    EVERY_TABLE,
     RESUMED,
     ROWS_AS_JSON,
     RUNS_FILE,
@@ -54,6 +55,7 @@ be read twice: standard input is then empty.
 @RUNS_FILE
 @RESUMED
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
+@EVERY_TABLE
 @recording_option
 @VERBOSE
 @ROWS_AS_JSON
@@ -63,6 +65,7 @@ def command(
     output: str | None,
     append: bool,
     above_baseline: bool,
+    everything: bool,
     keep_recording: bool,
     verbose: bool,
     as_json: bool,
@@ -78,7 +81,7 @@ def command(
 
     with reaching(on, remote_dir, words["settings"]["python"]) as place:
         suite, recordings = with_defaults(_suite(place=place, **words), talk), recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, recordings=recordings)
+        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:

@@ -12,6 +12,7 @@ from ...base.errors import EXIT_OK
 from ...base.units import counted
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
+    EVERY_TABLE,
     RESUMED,
     ROWS_AS_JSON,
     RUNS_FILE,
@@ -84,7 +85,7 @@ Examples:
 @RUNS_FILE
 @RESUMED
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
-@click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release.")
+@EVERY_TABLE
 @recording_option
 @VERBOSE
 @ROWS_AS_JSON

@@ -341,6 +341,7 @@ def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
 # Of run and exec.
 RUNS_FILE = click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 RESUMED = click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
+EVERY_TABLE = click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release.")
 ROWS_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 
 VERBOSE = click.option(

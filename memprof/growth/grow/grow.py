@@ -29,6 +29,7 @@ from ...models import check_extents
 from ...programs.commands import Command
 from ...records import work
 from ...records.settings import in_a_line
+from ...records.store import units_done
 from ...records.types import COMMAND, RELOAD, Run, Use
 from ...subjects import orders
 from ...subjects.drive import Drive
@@ -37,7 +38,7 @@ from ...subjects.suite import MS, Suite
 from ...verdicts import growth, growth_inputs
 from ...verdicts.growth_inputs import InputsVerdict
 from ...verdicts.growth_outlook import CacheBound, Outlook, outlook
-from .kinds import Kind, Wish, kinds_of
+from .kinds import Kind, Wish, check_own_arrays, kinds_of
 
 FIRST_UNITS, FACTOR = 2000, 4  # of the first round, and from one round to the next
 _FIRST_CYCLES = 50
@@ -225,7 +226,7 @@ class _Grower:
                 rounds[kind].append(run)
                 spent_ns[kind] += time.monotonic_ns() - begin_ns
                 if number == 0 and self._request.soak_ns is None:
-                    units[kind] = max(_done(run), 1)
+                    units[kind] = max(units_done(run), 1)
                 if not self._went_well(run):
                     del units[kind]
         return rounds, spent_ns
@@ -250,7 +251,7 @@ class _Grower:
             raise MeasurementError(_no_units(run, request))
         if not self._went_well(run):
             own = request.folder or request.feeder  # a user's own stream that fails is an error
-            if kind.fresh and not own and number == 0 and len(self._kinds) > 1 and _done(run) < growth.LEAST_UNITS:
+            if kind.fresh and not own and number == 0 and len(self._kinds) > 1 and units_done(run) < growth.LEAST_UNITS:
                 self._kinds = tuple(other for other in self._kinds if other != kind)
                 why = run.outcome.message if run.outcome.status == "refused" else run.outcome.sentence
                 self._remark(f"Every iteration got the same input, because fresh ones failed: {why}.")
@@ -258,18 +259,18 @@ class _Grower:
             self._failed(run, kind)
         elif not run.outcome.ok and request.soak_ns is None:
             self._remark(
-                f"Process {run.job.repeat} was ended after {counted(_done(run), 'unit')}: it had used its share of the budget's time."
+                f"Process {run.job.repeat} was ended after {counted(units_done(run), 'unit')}: it had used its share of the budget's time."
             )
         return run
 
     def _went_well(self, run: Run) -> bool:
         """Whether it did its whole work, or as much as time allowed: a program does not know of the budget, and is ended by time."""
         by_time = self._request.command is not None and run.outcome.status == "timeout"
-        return run.outcome.ok or (by_time and _done(run) >= (growth.LEAST_UNITS if self._request.soak_ns is not None else 1))
+        return run.outcome.ok or (by_time and units_done(run) >= (growth.LEAST_UNITS if self._request.soak_ns is not None else 1))
 
     def _failed(self, run: Run, kind: Kind) -> None:
         """A process that ended early is judged by its units so far, if they are enough."""
-        done = _done(run)
+        done = units_done(run)
         if done < growth.LEAST_UNITS:
             raise MeasurementError(f"{run.job.label}: {run.outcome.sentence}")
         limit = ""
@@ -333,7 +334,9 @@ class _Grower:
     def _kind_goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
         ended = next((run for run in answer.runs if _inputs_ended(run)), None)
         if ended is not None:
-            self._remark(f"The stream of inputs ended after {counted(_done(ended), 'iteration')}, so that there can be no longer round.")
+            self._remark(
+                f"The stream of inputs ended after {counted(units_done(ended), 'iteration')}, so that there can be no longer round."
+            )
             return False
         return all(run.outcome.ok for run in answer.runs) and self._goes_on(answer, before)
 
@@ -381,13 +384,13 @@ def _cache_bounds(order: Order) -> tuple[CacheBound, ...]:
 
 def _least(runs: Sequence[Run]) -> int:
     """As many units as each of the processes did."""
-    return min(_done(run) for run in runs)
+    return min(units_done(run) for run in runs)
 
 
 def _inputs_ended(run: Run) -> bool:
     """Whether a process that was to go on with fresh inputs had no more."""
     use = run.job.use
-    if use is None or not use.fresh or run.job.drive or not run.outcome.ok or _done(run) >= use.iterations:
+    if use is None or not use.fresh or run.job.drive or not run.outcome.ok or units_done(run) >= use.iterations:
         return False
     t_ns = work.curve_of(run).t_ns
     return not use.time_ns or t_ns[-1] - t_ns[0] < _IN_TIME * use.time_ns
@@ -416,13 +419,6 @@ def _by_shapes(run: Run) -> str:
     return f"{rise} came with {counted(shapes[-1], 'shape')}, the last of them new in iteration {curve.counts['iteration'][place]:,}."
 
 
-def _done(run: Run) -> int:
-    if not run.work:
-        return 0
-    counts = work.curve_of(run).counts
-    return int(next(iter(counts.values()))[-1])
-
-
 def _no_units(run: Run, request: GrowRequest) -> str:
     if request.suite.phase_regexes:
         pattern = next(iter(request.suite.phase_regexes.values()))
@@ -446,6 +442,7 @@ def order_of(request: GrowRequest) -> Order:
         raise UsageError("--shapes and --cycles are two experiments: a reload takes the one shape of --shape")
     if request.folder or request.feeder:
         request.suite.place.only_here("a stream of inputs")
+    check_own_arrays(request.suite, request.varied, request.folder)
     order = orders.of_one(_suite(request))
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError
+from ...models.inputs import array_shapes
 from ...records.settings import inputs_in_words
 from ...records.types import Use
 from ...subjects.suite import Suite
+from ...subjects.values import check_arrays
 
 Wish = Literal["same", "fresh", "both"]
 
@@ -82,3 +85,13 @@ def check_stream(folder: str | None, feeder: tuple[str, ...], inputs: str | None
         raise UsageError("--feed or --inputs: iterations get the inputs of one stream")
     if otherwise:
         raise UsageError("--feed and a folder of --inputs are for iterations of a model: not for --shapes, --cycles or a program")
+
+
+def check_own_arrays(suite: Suite, varied: Sequence[Mapping[str, tuple[int, ...]]], folder: str | None) -> None:
+    """Raises UsageError for shapes beside a user's own arrays, which have others. varied: those of --shapes. folder: of .npz files."""
+    files = sorted(Path(folder).glob("*.npz")) if folder is not None else [Path(suite.inputs)] if suite.inputs is not None else []
+    for file in files:
+        arrays = array_shapes(str(file)) or {}
+        check_arrays({**suite.shapes, **suite.only.shapes}, arrays, str(file))
+        for shapes in varied:
+            check_arrays(shapes, arrays, str(file), "--shapes")

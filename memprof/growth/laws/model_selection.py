@@ -16,7 +16,7 @@ _MOST_TERMS = 3  # beside the constant
 _FINEST = 64  # pages finer than this share of the range do not show
 # A simulation is believed where it is so near unseen points: half of them, and all but every fifth, as shares of them. glibc may return free memory
 # to the kernel in the middle of a run, by chance.
-_HALF_NEAR, _MOST_NEAR = 0.03, 0.08
+HALF_NEAR, MOST_NEAR = 0.03, 0.08
 
 
 def simple_fits(problem: FitProblem) -> list[Fit]:
@@ -56,10 +56,10 @@ def _near(problem: FitProblem, fit: Fit) -> bool:
     import numpy as np
 
     sizes, _ = fit.at(problem.at, len(problem.sizes))
-    if (sizes[problem.least] < (1 - _MOST_NEAR) * problem.sizes[problem.least]).any() or np.isnan(fit.errors).any():
+    if (sizes[problem.least] < (1 - MOST_NEAR) * problem.sizes[problem.least]).any() or np.isnan(fit.errors).any():
         return False
     shares = np.sort(np.abs(fit.errors) / problem.sizes[~problem.least])
-    return bool(np.median(shares) <= _HALF_NEAR and shares[len(shares) - 1 - len(shares) // 5] <= _MOST_NEAR)
+    return bool(np.median(shares) <= HALF_NEAR and shares[len(shares) - 1 - len(shares) // 5] <= MOST_NEAR)
 
 
 def _best_first(fits: Iterable[Fit]) -> list[Fit]:

@@ -89,7 +89,7 @@ class Places:
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
-        self.space.check_shapes(self._request.shapes)
+        self.space.check_shapes(self._request.shapes, self._request.suite.inputs)
         self._order(at)
 
     def env(self, places: Sequence[Mapping[str, int]]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from ...subjects.dimensions import Dimension, parse, space
 from ...subjects.order import Order
 from ..laws import design, laws
 from ..laws.arena import ArenaLaw
+from ..laws.model_selection import HALF_NEAR, MOST_NEAR
 from ..laws.terms import SizePoint
 from . import predictions
 from .answer import PlaceRun, Scaled, ScaleRequest, against, words_of
@@ -33,6 +34,11 @@ _MORE_OF_AN_ODD_ONE = 2  # runs at a place that was confirmed with a size outsid
 # The most runs, by the number of dimensions that vary.
 _MOST_RUNS = {1: 6, 2: 6}
 _MOST_RUNS_BEYOND = 12
+
+_FAR = (
+    f"The arena was simulated, and the law does not use it: the simulation has to hit half of the measured places within {HALF_NEAR:.0%} and four "
+    f"fifths within {MOST_NEAR:.0%}, and does not. The intervals are wide, because they hold an arena's steps in its place."
+)
 
 
 def scale(request: ScaleRequest, progress: Progress, keep: Keep) -> Scaled:
@@ -237,11 +243,13 @@ class _Scaler:
             token_costs = []
             self._remark(f"{error}.")
         unplanned = answer.unplanned
-        unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulation else "")
-        if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
-            if unsimulated == unplanned:
+        unsimulated = self._places.unsimulated
+        if self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
+            if self._simulation is not None:
+                self._remark(_FAR)
+            elif unsimulated and unsimulated == unplanned:
                 unplanned = f"the arena is not simulated, and {unplanned}"
-            else:
+            elif unsimulated:
                 self._remark(f"The arena is not simulated: {unsimulated}.")
         if answer.law is None and (self._request.predictions or self._request.within_bytes):
             answer = replace(answer, undecided=answer.undecided or f"no simple law holds for {answer.main}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from msgspec.structs import replace
 from support import sample_runs
@@ -10,6 +12,7 @@ from memprof.explain import engine, findings
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, PhaseFigures, PhaseLook, Slice
 from memprof.explain.rule_inputs import Facts
 from memprof.programs.runtimes import Knob, Runtime
+from memprof.records.types import COMMAND
 
 MIB = 1 << 20
 ANON, FILE, LIBRARY = "private anonymous", "the model's file", "a mapped library"
@@ -39,6 +42,7 @@ TFLITE = Runtime(
     ),
 )
 ONERT = Runtime("onert", knobs=(Knob("mmap", ON_OFF, "off", "env", ""),))
+PROGRAM = Runtime(COMMAND)
 TVM = Runtime("tvm", knobs=(Knob("weights", ("embedded", "separate"), "embedded", "build", ""),))
 
 
@@ -122,6 +126,33 @@ def test_file_mapped_and_read() -> None:
     copies = (held("as stored", FILE, 90), held("as stored", ANON, 90))
     finding = only(facts(ONERT, phase("EXECUTE", *copies, beyond=90, file=90, once=90)))
     assert (finding.rule, finding.bytes) == ("mapped_and_read", 90 * MIB)
+
+
+def test_xnnpack_in_program_by_its_layout() -> None:
+    """memprof does not know a program's settings: panels behind their bias are XNNPACK's, and others are nobody's."""
+    mapped, blocks = held("as stored", FILE, 48), held("in blocks of 16", ANON, 4)
+    biased = phase("EXECUTE", mapped, held("in blocks of 32, each behind its bias", ANON, 44), blocks, beyond=48, file=48, repacked=48)
+    plain = phase("EXECUTE", mapped, held("in blocks of 32", ANON, 44), blocks, beyond=48, file=48, repacked=48)
+
+    found = [only(facts(PROGRAM, look)) for look in (biased, plain)]
+
+    assert [(finding.rule, finding.bytes) for finding in found] == [("xnnpack", 48 * MIB), ("shared_repacked", 48 * MIB)]
+    assert ["weight_cache_file_path" in finding.proposals[0].text for finding in found] == [True, False]
+    assert not any("small operands" in proposal.text for finding in found for proposal in finding.proposals)
+
+
+@pytest.mark.parametrize("runtime", [ORT, TFLITE, ONERT, PROGRAM], ids=lambda runtime: runtime.name)
+@pytest.mark.parametrize("sizes", list(itertools.product((0, 30, 50), repeat=3)))
+@pytest.mark.parametrize("unique", [50, 70])
+def test_bytes_of_copies_in_one_finding(runtime: Runtime, sizes: tuple[int, int, int], unique: int) -> None:
+    kinds = (("as stored", FILE), ("as stored", ANON), ("in blocks of 32, each behind its bias", ANON))
+    copies = [held(layout, where, size) for (layout, where), size in zip(kinds, sizes, strict=True) if size]
+    beyond = max(0, sum(sizes) - max(unique, *sizes))
+
+    found = findings.find(facts(runtime, phase("EXECUTE", *copies, beyond=beyond)))
+
+    assert sum(finding.bytes for finding in found if finding.rule != "xnnpack") <= beyond * MIB
+    assert sum(finding.bytes for finding in found) <= sum(sizes) * MIB
 
 
 def test_tensors_partly_mapped_without_finding() -> None:

@@ -128,7 +128,7 @@ def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
     grown = answered(asked(tmp_path, budget=UnitBudget(units=3000)))
 
     assert (grown.verdict.word, simulated.rounds) == ("undecided", [3000])
-    assert "undecided after 3,000 iterations: it rose late, in few steps; 12,000 would decide it" in words(grown.verdict)
+    assert "undecided after 3,000 iterations: it rose late, in few steps; a run of 12,000 would decide it" in words(grown.verdict)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,11 @@ def test_slow_iterations_leave_undecided(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("done", "sentence"),
     [
-        (9, "undecided after 9 iterations: 9 are too few; 128 would decide it."),
-        (2000, "undecided after 2,000 iterations: it rose late, in few steps; 8,000 would decide it. 20.0 MiB more by then."),
+        (9, "undecided after 9 iterations: 9 are too few; a run of 128 would decide it."),
+        (
+            2000,
+            "undecided after 2,000 iterations: it rose late, in few steps; a run of 8,000 would decide it. Memory has risen by 20.0 MiB so far.",
+        ),
     ],
 )
 def test_slow_program_judged_when_ended(tmp_path, monkeypatch, done, sentence):

@@ -38,7 +38,7 @@ KIB = 1024
             UNDECIDED,
             0,
             "undecided",
-            "undecided after 60 iterations: it rises and comes down again; 240 would decide it; the limit is 0 B per iteration",
+            "undecided after 60 iterations: it rises and comes down again; a run of 240 would decide it; the limit is 0 B per iteration",
         ),
         (replace(GROWS, unit="token"), 0, "over", "64.0 KiB more per token"),
         (replace(GROWS, unit="token"), KIB, "undecided", "the two units cannot be compared"),
@@ -139,6 +139,23 @@ def test_growth_rows_by_inputs(tmp_path) -> None:
     assert names == ["a (the same input, runs 200)", "a (fresh inputs, runs 200)", "a (the same input, runs 400)"]
     assert loaded.warnings == (), "processes of one question differ by design"
     assert {run.job.variant for run in store.rounds_together(loaded.runs)} == {"a"}
+
+
+def test_growth_rows_of_round_ended_by_time(memprof, tmp_path) -> None:
+    """The first process of a round may do as much as time allows, and the others do as much as it did: they are repeats of one another."""
+    kinds = [[followed(repeat, 0, units, fresh=fresh) for repeat in (1, 2, 3)] for units, fresh in ((163, False), (123, True))]
+    for runs in kinds:
+        job = runs[0].job
+        assert job.use is not None
+        runs[0] = replace(runs[0], job=replace(job, runs=2000, use=replace(job.use, iterations=2000)))
+    (tmp_path / "grow.jsonl").write_bytes(b"".join(store.encode(run) for runs in kinds for run in runs))
+
+    loaded = store.load([tmp_path / "grow.jsonl"])
+    table = memprof("table", "grow.jsonl").stdout
+
+    assert [run.job.variant for run in loaded.runs] == [*["a (the same input)"] * 3, *["a (fresh inputs)"] * 3]
+    assert {run.job.variant for run in store.rounds_together(loaded.runs)} == {"a"}
+    assert "net.onnx, warming up 5 & running 123 to 163, 3 repeats\n" in table
 
 
 def test_growth_of_one_shape_stands_apart() -> None:

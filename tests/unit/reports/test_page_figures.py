@@ -65,3 +65,12 @@ def test_tables_above_baseline_only_of_memory() -> None:
 @pytest.mark.parametrize("phase", ["PEAK", "PREPARE", "STARTUP"])
 def test_bars_leave_out_startup(phase: str) -> None:
     assert (phase in figures.figures([measured("a", 200, 100, 20)]).bars) == (phase != "STARTUP")
+
+
+def test_chips_of_long_names_differ() -> None:
+    """Cut at their ends alone, they would be the same words."""
+    names = [f"onnxruntime with a name that is long, {setting}=on" for setting in ("arena", "mem_pattern")]
+    chips = figures.figures([measured(name, 200, 100, 60) for name in (*names, "short")]).chips
+
+    assert [name for name, _ in chips] == [*names, "short"]
+    assert len({short for _, short in chips}) == 3 and max(len(short) for _, short in chips) <= 40

@@ -324,6 +324,15 @@ def test_peaks_failed_variant_in_place():
     assert [text.get_text() for text in column(figure, "EXECUTE").texts] == ["268.0", "–"]
 
 
+def test_peaks_phase_of_failures_alone_without_panel():
+    failed = Outcome("error", phase="BUILD", message="no such operator")
+    figure = peaks.render([run("good"), msgspec.structs.replace(run("bad", outcome=failed), marks=())])
+
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+    assert [text.get_text() for text in column(figure, "MODEL_LOAD").texts][1] == "✗ error in BUILD"
+    assert [text.get_text() for text in column(figure, "PREPARE").texts][1] == "–"
+
+
 def test_bar_marks_failed_repeats():
     made = [run("a", 1), run("a", 2, outcome=msgspec.structs.replace(CRASH, phase="EXECUTE"))]
 
@@ -736,6 +745,11 @@ def test_text_shortened_at_end(text, inches):
 
     assert lettering.width(short) <= inches or len(short) <= 2
     assert short == readable or (short.endswith("…") and readable.startswith(short[:-1]))
+
+
+@pytest.mark.parametrize(("text", "short"), [("with your sizes for N", "with your…"), ("with_your_sizes_for_N", "with_your_siz…")])
+def test_text_shortened_at_end_of_word(text, short):
+    assert lettering.shortened(text, lettering.width("with your sizexx")) == short
 
 
 def test_text_shortened_stays_distinct():

@@ -211,3 +211,18 @@ def test_note_on_peak_that_rises_with_iterations() -> None:
     (note,) = (line for line in text.splitlines() if "memprof grow" in line)
     said = "EXECUTE peaks 42.0 MiB above WARMUP: a single step or growth, which more iterations (--runs) or memprof grow tell apart"
     assert note == f"- arena off: {said}"
+
+
+def test_notes_that_differ_in_sizes_merged() -> None:
+    """One per variant would bury the other notes: a law has a variant for each place."""
+    rising = {
+        name: {"STARTUP": (40, 40), "WARMUP": (100, 100), "EXECUTE": (peak, peak)}
+        for name, peak in zip("abc", (140, 110, 120), strict=True)
+    }
+    told = [
+        [line for line in table.render([run(name, memory=rising[name]) for name in names]).splitlines() if "above WARMUP" in line]
+        for names in ("abc", "ab")
+    ]
+    said = "above WARMUP: a single step or growth, which more iterations (--runs) or memprof grow tell apart"
+    assert told[0] == [f"- all: EXECUTE peaks 10.0 MiB to 40.0 MiB {said}"]
+    assert told[1] == [f"- a: EXECUTE peaks 40.0 MiB {said}", f"- b: EXECUTE peaks 10.0 MiB {said}"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import nullcontext
 
 import pytest
 
@@ -46,6 +48,20 @@ def test_variant_invalid(text):
 )
 def test_shape_from_word(text, expected):
     assert values.parse_shape(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "array", "refusal"),
+    [
+        ((2, 3), (2, 3), None),
+        ((2, 3), (7, 2, 3), None),  # a stream of seven
+        ((4, 3), (2, 3), "--shape x=4,3: in.npz has x as 2x3; leave one of the two out"),
+        ((3,), (), "--shape x=3: in.npz has x as scalar; leave one of the two out"),
+    ],
+)
+def test_shape_beside_array(shape, array, refusal):
+    with pytest.raises(UsageError, match=f"^{re.escape(refusal)}$") if refusal else nullcontext():
+        values.check_arrays({"x": shape, "y": (1,)}, {"x": array}, "folder/in.npz")
 
 
 @pytest.mark.parametrize("text", ["1,2", "=1", "in=a", "in=1,-2"])

@@ -1,0 +1,51 @@
+"""What a failed run says of the inputs that memprof made: only where other inputs may mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from support import sample_runs
+from support.model_inputs import model
+
+from memprof.campaign import failure_hints
+from memprof.records.types import Outcome
+
+MAY_BE = "memprof chose inputs, which may be the cause or not: "
+NAMED = "the error names x, which memprof chose: "
+
+
+@pytest.mark.parametrize(
+    ("outcome", "limit", "hint"),
+    [
+        (Outcome("error", "WARMUP", "a shape is wrong"), None, MAY_BE),
+        (Outcome("signal", "EXECUTE", signal="SIGSEGV"), None, MAY_BE),
+        (Outcome("error", "PREPARE", "x is too small"), None, NAMED),
+        (Outcome("refused", "WARMUP", "input x is a sequence"), None, NAMED),
+        (Outcome("error", "MODEL_LOAD", "x is too small"), None, ""),
+        (Outcome("signal", "WARMUP", signal="SIGKILL", out_of_memory=True), None, ""),
+        (Outcome("signal", "WARMUP", signal="SIGKILL", out_of_memory=None), None, ""),
+        (Outcome("timeout", "PREPARE"), None, ""),
+        (Outcome("error", "WARMUP", "std::bad_alloc"), "70 MiB of data", ""),
+        (Outcome("refused", "PREPARE", "TensorFlow Lite Micro has no operator RANGE"), None, ""),
+        (Outcome("error", "PREPARE", "RuntimeError: Encountered unresolved custom op: Foo."), None, ""),
+    ],
+)
+def test_hint_on_made_inputs(tmp_path: Path, outcome: Outcome, limit: str | None, hint: str) -> None:
+    path = model(tmp_path, ("n", 3))
+    run = sample_runs.run(assumed={"x": (1, 3)}, limit=limit)
+    run = replace(run, outcome=outcome, job=replace(run.job, model=replace(run.job.model, path=str(path))))
+
+    hints = failure_hints.of(run)
+
+    assert len(hints) == bool(hint) and all(text.startswith(f"{hint}open dimensions") for text in hints)
+
+
+def test_hint_on_values_once_fed(tmp_path: Path) -> None:
+    """The integers of an input are not there before it is set."""
+    run = sample_runs.run(ranges={"x": 50})
+    job = replace(run.job, model=replace(run.job.model, path=str(model(tmp_path, (1, 3)))))
+    hints = {phase: failure_hints.of(replace(run, job=job, outcome=Outcome("error", phase, "no"))) for phase in ("PREPARE", "WARMUP")}
+
+    assert hints["PREPARE"] == () and hints["WARMUP"][0].startswith(f"{MAY_BE}memprof made these integers: x 0 to 49")
