@@ -63,7 +63,9 @@ def run(job):
         marks.error(running.phase, running.kind, words(error))
         return 1
     marks.done()
-    return _left(job)
+    if job.get("teardown"):
+        sys.exit(0)
+    return 0
 
 
 class Running:
@@ -106,7 +108,12 @@ class Running:
             job["model"] = constant(job["model"])
         self._options = Options(job, all_knobs(self._class))
         count, wanted = job.get("sessions", 1), (self._class, job["model"], self._options)
-        self._runtime = several(count, *wanted) if count > 1 else created(*wanted)
+        if count > 1:
+            from sessions import Sessions  # only here, so that other jobs pay nothing for it
+
+            self._runtime = Sessions(count, *wanted)
+        else:
+            self._runtime = created(*wanted)
         self.kind = "error"
         say_about(self._marks, self._runtime)
         self._marks.end()
@@ -226,20 +233,6 @@ NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase
 def can_be_deleted(runtime):
     """Whether the runtime ends when its object does, or has a method for it: `release = None` in its class says that it has not."""
     return getattr(runtime, "release", True) is not None
-
-
-def several(count, runtime_class, model, options):
-    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
-    from sessions import Sessions
-
-    return Sessions(runtime_class, count, model, options)
-
-
-def _left(job):
-    """Exit code 0 if the process may end at once; if the job asks for the interpreter's teardown, it does not return."""
-    if job.get("teardown"):
-        sys.exit(0)
-    return 0
 
 
 def ballast(size):
@@ -368,34 +361,28 @@ def describe(paths):
     return 0
 
 
+# The attributes of a runtime that are described as they are, if it has them.
+_LISTS = ("formats", "build_uses", "converts", "needs", "without_wheels")
+_PLAIN = ("always_builds", "default_threads", "threads_env", "threads_call", "env", "native", "doubling", "reshapes", "one_shape")
+
+
 def _described(name):
     runtime_class = find(name)
     distribution = getattr(runtime_class, "distribution", None)
-    return {
-        "name": name,
-        "distribution": distribution,
-        "version": _installed_version(distribution) if distribution else str(getattr(runtime_class, "version", "") or ""),
-        "formats": list(getattr(runtime_class, "formats", ())),
-        "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
-        "build_uses": list(getattr(runtime_class, "build_uses", ())),
-        "converts": list(getattr(runtime_class, "converts", ())),
-        "no_converter": _no_converter(getattr(runtime_class, "converter", None)),
-        "always_builds": bool(getattr(runtime_class, "always_builds", False)),
-        "default_threads": getattr(runtime_class, "default_threads", None),
-        "threads_env": getattr(runtime_class, "threads_env", None),
-        "threads_call": getattr(runtime_class, "threads_call", None),
-        "env": dict(getattr(runtime_class, "env", {})),
-        "native": getattr(runtime_class, "native", None),
-        "bytes": _installed_bytes(distribution),
-        "prefix": sys.prefix,
-        "needs": list(getattr(runtime_class, "needs", ())),
-        "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
-        "doubling": getattr(runtime_class, "doubling", None),
-        "reshapes": getattr(runtime_class, "reshapes", True),
-        "one_shape": getattr(runtime_class, "one_shape", None),
-        "signature": hasattr(runtime_class, "signature"),
-        "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
-    }
+    description = {part: getattr(runtime_class, part) for part in _PLAIN if hasattr(runtime_class, part)}
+    description.update({part: list(getattr(runtime_class, part, ())) for part in _LISTS})
+    return dict(
+        description,
+        name=name,
+        distribution=distribution,
+        version=_installed_version(distribution) if distribution else str(getattr(runtime_class, "version", "") or ""),
+        knobs=[vars(knob) for knob in all_knobs(runtime_class)],
+        no_converter=_no_converter(getattr(runtime_class, "converter", None)),
+        bytes=_installed_bytes(distribution),
+        prefix=sys.prefix,
+        signature=hasattr(runtime_class, "signature"),
+        library=_as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
+    )
 
 
 def check(name):

@@ -10,7 +10,7 @@ from runtimes import created
 class Sessions:
     """The sessions as one runtime. What is not a phase, such as its version, its notes and its outputs, is the first session's."""
 
-    def __init__(self, runtime_class, count, model, options):
+    def __init__(self, count, runtime_class, model, options):
         self._sessions = [created(runtime_class, model, options) for _ in range(count)]
 
     def __getattr__(self, name):

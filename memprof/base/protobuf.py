@@ -83,6 +83,12 @@ def varint(data: Data, at: int, end: int) -> tuple[int, int]:
     raise Torn
 
 
+def signed(data: Data, part: Field) -> int:
+    """A field's number, signed and of 64 bits. Raises Torn."""
+    value, _ = varint(data, part.begin, part.end)
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
 def varints(data: Data, part: Field) -> NDArray[np.int64]:
     """A field's packed numbers, signed and of 64 bits. They are decoded at once, for typed data often holds a million. Raises Torn."""
     import numpy as np

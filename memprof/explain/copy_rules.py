@@ -220,7 +220,7 @@ def _made_running(facts: Facts) -> int:
 
 
 def _has_xnnpack(facts: Facts) -> bool:
-    """Whether XNNPACK repacks the weights: the runtime's setting says so, or of a program how they lie."""
+    """Whether XNNPACK repacks the weights: by the runtime's setting, or for a program by how they lie."""
     look = facts.steady
     if facts.runtime.name != COMMAND or look is None:
         return facts.knobs.get("xnnpack") == "on"

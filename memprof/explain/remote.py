@@ -19,8 +19,8 @@ import msgspec
 from ..base.errors import InputError
 from ..base.leftovers import scratch
 from ..campaign.recorder_client import HOLD_LIMIT_NS
-from ..places import sources
 from ..places.connection import why_failed
+from ..programs import source_zips
 from ..records.types import Job
 from ..subjects.order import Order
 from . import remote_look, snapshot
@@ -184,4 +184,4 @@ def _sources() -> Path:
         *((f"memprof/base/{name}.py", top.parent / f"base/{name}.py") for name in ("__init__", "errors")),
         *((f"memprof/explain/{name}.py", top / f"{name}.py") for name in _MODULES),
     )
-    return sources.zipped("looker", {"memprof/__init__.py": b"", **{name: path.read_bytes() for name, path in paths}})
+    return source_zips.zipped("looker", {"memprof/__init__.py": b"", **{name: path.read_bytes() for name, path in paths}})

@@ -7,16 +7,14 @@ Written so by ctranslate2/specs/model_spec.py; version 6 is of 2022 and later.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 
 from ..base.files import Data, Torn
-from . import Stored
+from . import Stored, stored_bytes
 
 NAME = "model.bin"
 _TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
-_ITEMS = (4, 1, 2, 4, 2, 2)
 _OLDEST, _NEWEST = 5, 6  # earlier versions have other fields
 
 
@@ -41,7 +39,7 @@ def _variables(data: Data) -> Iterator[Stored]:
         shape = struct.unpack_from(f"<{rank}I", data, at + 1)
         kind, size = struct.unpack_from("<BI", data, at + 1 + 4 * rank)
         at += 6 + 4 * rank
-        if kind >= len(_TYPES) or size != math.prod(shape) * _ITEMS[kind] or at + size > len(data):
+        if kind >= len(_TYPES) or size != stored_bytes(_TYPES[kind], shape) or at + size > len(data):
             raise Torn
         yield Stored(name, _TYPES[kind], tuple(shape), at, at + size)
         at += size

@@ -12,17 +12,15 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
-from ..base import file_kinds, protobuf
+from ..base import file_kinds
 from ..base.errors import InputError, UsageError, os_reason
-from ..base.files import Data, Torn, mapped, sha256_of
-from ..base.protobuf import Field
+from ..base.files import Torn, mapped, sha256_of
 from ..records.types import Model, ModelFile
-from . import Stored, companion_files, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, pt2_file, pte_file, tflite_file
+from . import Stored, companion_files, ctranslate2_file, flatbuffer, gguf, onnx_file, packages, pt2_file, pte_file, tflite_file
+from .onnx_file import OnnxTensor
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
-_FOLDERS = ("metadata/MANIFEST", genai_folder.NAME, ctranslate2_file.NAME)
+_FOLDERS = (packages.NNPACKAGE, packages.GENAI, ctranslate2_file.NAME)
 
 
 def identify(path: str | Path, name: str | None = None) -> Model:
@@ -112,7 +110,7 @@ def files_of(path: Path) -> list[Path]:
 def _external_files(path: Path) -> list[Path]:
     files = [
         onnx_file.external_file(path, location)
-        for location in sorted({tensor.location for tensor in _onnx_tensors(path) if tensor.location})
+        for location in sorted({tensor.external["location"] for tensor in _onnx_tensors(path) if tensor.external.get("location")})
     ]
     for file in files:
         if not file.is_file():
@@ -129,7 +127,7 @@ def _weight_bytes(path: Path) -> int | None:
     """The bytes of a model's weights; None where its format is not read, or where it is damaged, which its runtime will say."""
     try:
         return sum(_weight_sizes(path)) or None
-    except Torn:
+    except (Torn, ValueError):
         return None
 
 
@@ -138,7 +136,8 @@ def _weight_sizes(path: Path) -> Iterator[int]:
     if path.is_dir():
         yield from _weight_sizes_in(path)
     elif path.suffix == ".onnx":
-        yield from (tensor.bytes for tensor in _onnx_tensors(path))
+        for tensor in _onnx_tensors(path):
+            yield sum(part.end - part.begin for part in tensor.values) + int(tensor.external.get("length", 0))
     elif path.suffix == ".pt2":
         yield from _sizes(pt2_file.tensors(path))
     elif path.suffix == ".gguf":
@@ -155,9 +154,9 @@ def _weight_sizes(path: Path) -> Iterator[int]:
 
 
 def _weight_sizes_in(folder: Path) -> Iterator[int]:
-    if (folder / genai_folder.NAME).is_file():
+    if (folder / packages.GENAI).is_file():
         try:
-            yield from _weight_sizes(genai_folder.decoder(folder))
+            yield from _weight_sizes(packages.genai_decoder(folder))
         except FileNotFoundError:
             return
     elif (folder / ctranslate2_file.NAME).is_file():
@@ -169,28 +168,10 @@ def _sizes(tensors: Iterable[Stored]) -> Iterator[int]:
     return (tensor.end - tensor.begin for tensor in tensors)
 
 
-class _OnnxTensor(Struct, frozen=True):
-    """How many bytes of data a tensor has, and the external file that holds them, empty where they lie in the model's own file."""
-
-    bytes: int
-    location: str
-
-
-def _onnx_tensors(path: Path) -> list[_OnnxTensor]:
+def _onnx_tensors(path: Path) -> list[OnnxTensor]:
     """The tensors of a file; none where it is not ONNX, which its runtime will say."""
     with mapped(path) as data:
         try:
-            return [_stored(data, tensor) for tensor in onnx_file.tensors(data)]
-        except (Torn, ValueError):
+            return [onnx_file.tensor(data, tensor) for tensor in onnx_file.tensors(data)]
+        except Torn:
             return []
-
-
-def _stored(data: Data, tensor: Field) -> _OnnxTensor:
-    size, entries = 0, {}
-    for part in protobuf.parts(data, tensor, {*onnx_file.VALUES, onnx_file.EXTERNAL}):
-        if part.number == onnx_file.EXTERNAL:
-            key, value = onnx_file.external_entry(data, part)
-            entries[key] = value
-        else:
-            size += part.end - part.begin
-    return _OnnxTensor(size + int(entries.get("length", 0)), entries.get("location", ""))

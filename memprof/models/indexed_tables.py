@@ -8,7 +8,6 @@ numbers of operators those of schema.fbs.
 from __future__ import annotations
 
 import mmap
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -19,9 +18,9 @@ from ..base import protobuf
 from ..base.errors import InputError
 from ..base.files import Torn, mapped
 from ..base.protobuf import Field
-from . import MOST_DIMENSIONS, companion_files, ctranslate2_file, flatbuffer, inputs, tflite_file
+from . import companion_files, ctranslate2_file, flatbuffer, inputs, onnx_file, tflite_file
 from .index_walk import IndexedTable, Indexing, IndexWalk, Operation
-from .nnpackage import first_model
+from .packages import first_model
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -69,7 +68,7 @@ def _widths(path: Path) -> dict[str, int]:
 
 
 # -- ONNX: ModelProto 7 graph; GraphProto 1 node, 5 initializer; NodeProto 1 input, 2 output, 4 op_type, 5 attribute; AttributeProto 1 name, 3 i,
-#   5 t, 6 g, 11 graphs; TensorProto 1 dims, 8 name
+#   5 t, 6 g, 11 graphs
 
 _AXES = ("axis", "gather_axis")
 
@@ -84,26 +83,8 @@ def _onnx(data: mmap.mmap, path: Path) -> Indexing:
 
 
 def _initializers(data: mmap.mmap, graph: Field) -> Iterator[tuple[str, tuple[int, ...]]]:
-    return (_tensor(data, part) for part in protobuf.parts(data, graph, (5,)))
-
-
-def _tensor(data: mmap.mmap, tensor: Field) -> tuple[str, tuple[int, ...]]:
-    """A TensorProto's name and shape."""
-    name, shape = "", []
-    for part in protobuf.fields(data, tensor.begin, tensor.end):
-        if part.number == 8 and part.wire == protobuf.BYTES:
-            name = protobuf.text(data, part)
-        elif part.number == 1 and part.wire == protobuf.VARINT:
-            shape.append(_signed(protobuf.varint(data, part.begin, part.end)[0]))
-        elif part.number == 1 and part.wire == protobuf.BYTES:
-            shape += protobuf.varints(data, part).tolist()
-    if len(shape) > MOST_DIMENSIONS:
-        raise Torn
-    return name, tuple(shape)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
+    tensors = (onnx_file.tensor(data, part) for part in protobuf.parts(data, graph, (5,)))
+    return ((tensor.name, tensor.shape) for tensor in tensors)
 
 
 def _follow_graph(data: mmap.mmap, graph: Field, walk: IndexWalk, depth: int) -> None:
@@ -126,7 +107,7 @@ def _follow_graph(data: mmap.mmap, graph: Field, walk: IndexWalk, depth: int) ->
             constant = tensor if name == "value" else constant
         kind = words[4][-1] if words[4] else ""
         if kind == "Constant" and constant is not None and words[2]:
-            walk.store(words[2][0], _tensor(data, constant)[1])
+            walk.store(words[2][0], onnx_file.tensor(data, constant).shape)
         axis = next((numbers[name] for name in _AXES if name in numbers), 0)
         walk.follow(Operation(kind, words[1], words[2], axis, numbers.get("batch_dims", 0)))
         for body in inner:
@@ -138,7 +119,7 @@ def _attribute(data: mmap.mmap, attribute: Field) -> tuple[str, int, Field | Non
     name, number, tensor, graphs = "", 0, None, []
     for part in protobuf.fields(data, attribute.begin, attribute.end):
         if part.number == 3 and part.wire == protobuf.VARINT:
-            number = _signed(protobuf.varint(data, part.begin, part.end)[0])
+            number = protobuf.signed(data, part)
         elif part.wire == protobuf.BYTES and part.number == 1:
             name = protobuf.text(data, part)
         elif part.wire == protobuf.BYTES and part.number == 5:
@@ -216,7 +197,7 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
     ]
     widths = _widths(path)
     walk = IndexWalk(map(str, given), stored, {str(number): widths[names[number]] for number in given if names[number] in widths})
-    codes = [_code(flat, table) for table in flat.tables(model, tflite_file.MODEL_CODES)]
+    codes = [tflite_file.operator_number(flat, table) for table in flat.tables(model, tflite_file.MODEL_CODES)]
     for table in flat.tables(graph, tflite_file.GRAPH_OPERATORS):
         kind = _TFLITE_KINDS.get(codes[flat.scalar(table, tflite_file.OPERATOR_CODE, "<I")], "")
         options = flat.child(table, tflite_file.OPERATOR_OPTIONS) if kind == "Gather" else 0
@@ -226,11 +207,6 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
         batch = flat.scalar(options, _GATHER_BATCH, "<i") if options else 0
         walk.follow(Operation(kind, operands, results, axis, batch))
     return walk.found(_signature_names(flat, names)).called({str(number): names[number] for number in given})
-
-
-def _code(flat: flatbuffer.Flat, table: int) -> int:
-    """An operator's number: that of old files ends at 127, where a placeholder stands for all above."""
-    return max(flat.scalar(table, tflite_file.CODE_OLD, "<b"), flat.scalar(table, tflite_file.CODE_NEW, "<i"))
 
 
 def _signature_names(flat: flatbuffer.Flat, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -295,8 +271,7 @@ def _openvino(path: Path) -> Indexing:
     widths = _widths(path)
     walk = IndexWalk(given, stored, {value: widths[name] for value, name in given.items() if name in widths})
     for layer, results in layers:
-        data = layer.find("data")
-        words = data.attrib if data is not None else {}
+        words = inputs.openvino_data(layer)
         kind = layer.get("type") or ""
         kind = _OPENVINO_KINDS.get(kind, kind)
         operands = [makers.get((layer.get("id"), port.get("id")), "") for port in layer.iterfind("input/port")]
@@ -322,18 +297,17 @@ def _port_names(layer: Element) -> tuple[str, ...]:
 
 
 def _shape(constant: Element) -> tuple[int, ...]:
-    data = constant.find("data")
-    return tuple(int(size) for size in (data.get("shape") or "").split(",") if size.strip()) if data is not None else ()
+    return tuple(int(size) for size in inputs.openvino_data(constant).get("shape", "").split(",") if size.strip())
 
 
 def _axis(path: Path, constant: Element | None) -> int | None:
     """The number in a constant; None where there is no such number."""
-    data = constant.find("data") if constant is not None else None
-    size = int(data.get("size") or 0) if data is not None else 0
-    if data is None or size not in _AXIS_BYTES:
+    data = inputs.openvino_data(constant) if constant is not None else {}
+    size = int(data.get("size", 0))
+    if size not in _AXIS_BYTES:
         return None
     with companion_files.inside(path, companion_files.place(path).with_suffix(".bin")).open("rb") as file:
-        file.seek(int(data.get("offset") or 0), os.SEEK_SET)
+        file.seek(int(data.get("offset", 0)))
         return int.from_bytes(file.read(size), "little", signed=True)
 
 

@@ -20,7 +20,7 @@ from ..base import protobuf
 from ..base.errors import InputError
 from ..base.files import Torn, mapped
 from . import MOST_DIMENSIONS, flatbuffer, onnx_file, tflite_file
-from .nnpackage import first_model
+from .packages import first_model
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -241,11 +241,16 @@ def openvino_root(path: Path) -> Element:
         raise ValueError(str(error)) from None
 
 
+def openvino_data(layer: Element) -> Mapping[str, str]:
+    """What a layer says of itself."""
+    data = layer.find("data")
+    return data.attrib if data is not None else {}
+
+
 def _openvino(path: Path) -> Iterator[Input]:
     for layer in openvino_root(path).iter("layer"):
         if layer.get("type") == "Parameter":
-            data = layer.find("data")
-            shape = (data.get("shape") or "") if data is not None else ""
+            shape = openvino_data(layer).get("shape", "")
             if "..." not in shape:
                 sizes = [size.strip() for size in shape.split(",") if size.strip()]
                 yield Input(layer.get("name") or "", tuple(int(size) if size.isdecimal() else None for size in sizes))

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from ..base.files import Torn
-from . import Stored
+from . import Stored, stored_bytes
 
 _MAGIC = "7767517"
 _TAG = struct.Struct("<I")
-_TYPES = {0: ("float32", 4), 0x0002C056: ("float32", 4), 0x01306B47: ("float16", 2)}
+_TYPES = {0: "float32", 0x0002C056: "float32", 0x01306B47: "float16"}
 _ALIGNMENT = 4
 _CONVOLUTIONS = ("Convolution", "ConvolutionDepthWise", "Deconvolution", "DeconvolutionDepthWise")
 _WITHOUT_WEIGHTS = frozenset(
@@ -107,10 +107,11 @@ def tensors(data: mmap.mmap, network: Sequence[Layer]) -> Iterator[Stored]:
         if len(data) < place + _TAG.size:
             raise Torn
         (tag,) = _TAG.unpack_from(data, place)
-        dtype, size = _TYPES[tag]
+        dtype, shape = _TYPES[tag], (outputs, count // each, *inner)
         begin = place + _TAG.size
-        yield Stored(f"{layer.name}/weight", dtype, (outputs, count // each, *inner), begin, begin + count * size)
-        place = begin + -(-count * size // _ALIGNMENT) * _ALIGNMENT
+        end = begin + stored_bytes(dtype, shape)
+        yield Stored(f"{layer.name}/weight", dtype, shape, begin, end)
+        place = begin + -(-(end - begin) // _ALIGNMENT) * _ALIGNMENT
         if layer.number("1" if dense else "5"):
             yield Stored(f"{layer.name}/bias", "float32", (outputs,), place, place + 4 * outputs)
             place += 4 * outputs

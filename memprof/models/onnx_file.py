@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from ..base import protobuf
 from ..base.files import Data, Torn
 from ..base.protobuf import Field
-from . import companion_files
+from . import MOST_DIMENSIONS, companion_files
 
 # message: {field: the message in it}; other fields hold no tensors.
 INSIDE: Mapping[str, Mapping[int, str]] = {
@@ -43,7 +45,9 @@ TYPES = {
 }
 # TensorProto: float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data; and external_data.
 VALUES = frozenset((4, 5, 6, 7, 9, 10, 11))
+RAW = 9
 EXTERNAL = 13
+_DIMS, _DATA_TYPE, _NAME = 1, 2, 8
 _KEY, _VALUE = 1, 2  # StringStringEntryProto
 
 
@@ -63,10 +67,39 @@ def _tensors(data: Data, message: Field, kind: str, depth: int) -> Iterator[Fiel
             yield from _tensors(data, part, inner, depth + 1)
 
 
-def external_entry(data: Data, part: Field) -> tuple[str, str]:
-    """The key and the value of an external_data entry. Raises Torn."""
-    pair = {word.number: protobuf.text(data, word) for word in protobuf.parts(data, part, (_KEY, _VALUE))}
-    return pair.get(_KEY, ""), pair.get(_VALUE, "")
+class OnnxTensor(Struct, frozen=True):
+    """A TensorProto. dtype: None for strings and for types of less than a byte. values: the fields that hold its values, if they lie in the model's
+    own file. external: else the entries that say where they lie."""
+
+    name: str
+    dtype: str | None
+    shape: tuple[int, ...]
+    values: tuple[Field, ...]
+    external: Mapping[str, str]
+
+
+def tensor(data: Data, message: Field) -> OnnxTensor:
+    """The TensorProto that lies there. Raises Torn, also for more dimensions than any model has."""
+    name, kind, shape, values, external = "", 0, list[int](), list[Field](), dict[str, str]()
+    for part in protobuf.fields(data, message.begin, message.end):
+        if part.wire == protobuf.VARINT and part.number == _DIMS:
+            shape.append(protobuf.signed(data, part))
+        elif part.wire == protobuf.VARINT and part.number == _DATA_TYPE:
+            kind = protobuf.signed(data, part)
+        elif part.wire != protobuf.BYTES:
+            continue
+        elif part.number == _DIMS:
+            shape += protobuf.varints(data, part).tolist()
+        elif part.number == _NAME:
+            name = data[part.begin : part.end].decode("utf-8", "replace")
+        elif part.number in VALUES:
+            values.append(part)
+        elif part.number == EXTERNAL:
+            pair = {word.number: protobuf.text(data, word) for word in protobuf.parts(data, part, (_KEY, _VALUE))}
+            external[pair.get(_KEY, "")] = pair.get(_VALUE, "")
+    if len(shape) > MOST_DIMENSIONS:  # before their product is taken
+        raise Torn
+    return OnnxTensor(name, TYPES.get(kind), tuple(shape), tuple(values), external)
 
 
 def external_file(model: Path, location: str) -> Path:

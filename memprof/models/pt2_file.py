@@ -7,7 +7,6 @@ later, torch/export/pt2_archive/constants.py). A package of AOTInductor ends in 
 from __future__ import annotations
 
 import json
-import math
 import struct
 import zipfile
 import zlib
@@ -16,20 +15,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..base.files import Torn
-from . import MOST_DIMENSIONS, Stored
+from . import MOST_DIMENSIONS, Stored, stored_bytes
 
 # torch/_export/serde/schema.py, ScalarType
 _TYPES = {
-    1: ("uint8", 1),
-    2: ("int8", 1),
-    3: ("int16", 2),
-    4: ("int32", 4),
-    5: ("int64", 8),
-    6: ("float16", 2),
-    7: ("float32", 4),
-    8: ("float64", 8),
-    12: ("bool", 1),
-    13: ("bfloat16", 2),
+    **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"), 1)),
+    12: "bool",
+    13: "bfloat16",
 }
 _CONFIGS = ("/data/weights/model_weights_config.json", "/data/constants/model_constants_config.json")
 _LARGEST_CONFIG = 8 << 20  # unpacked: some 400 bytes a tensor
@@ -58,18 +50,18 @@ def _tensors(file: BinaryIO, archive: zipfile.ZipFile, config: zipfile.ZipInfo) 
     seen = set()
     for name, about in json.loads(archive.read(config))["config"].items():
         entry = archive.getinfo(f"{folder}/{about['path_name']}")
-        known = _TYPES.get(about["tensor_meta"]["dtype"])
+        dtype = _TYPES.get(about["tensor_meta"]["dtype"])
         # The same content may have several names. Pickled tensors, and types that numpy has not, are left out.
-        if entry.filename in seen or known is None or about["use_pickle"] or entry.compress_type != zipfile.ZIP_STORED:
+        if entry.filename in seen or dtype is None or about["use_pickle"] or entry.compress_type != zipfile.ZIP_STORED:
             continue
         seen.add(entry.filename)
         sizes = about["tensor_meta"]["sizes"]
         if len(sizes) > MOST_DIMENSIONS:  # before their product is taken
             raise Torn
         shape = tuple(_size(each) for each in sizes)
-        if math.prod(shape) * known[1] != entry.file_size:  # a view of a larger tensor
+        if stored_bytes(dtype, shape) != entry.file_size:  # a view of a larger tensor
             continue
-        yield Stored(name, known[0], shape, *_place(file, entry))
+        yield Stored(name, dtype, shape, *_place(file, entry))
 
 
 def _size(said: Any) -> int:

@@ -7,11 +7,10 @@ Formats: ExecuTorch's schema/program.fbs and extended_header.cpp; backends/xnnpa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from ..base.files import Data, Torn
-from . import MOST_DIMENSIONS, Stored
+from . import MOST_DIMENSIONS, Stored, stored_bytes
 from .flatbuffer import Flat
 
 # Field numbers of the tables; of a union the number of its type, which its value follows.
@@ -24,18 +23,6 @@ _XNN_TYPE, _XNN_DIMENSIONS, _XNN_BUFFER = 0, 2, 3
 _TENSOR, _XNN_QUANTIZED = 5, 2  # members of the unions of values
 _NOWHERE = (1 << 64) - 1  # the offset of a constant of XNNPACK that has a name
 
-_ITEMS = {
-    "float64": 8,
-    "int64": 8,
-    "uint64": 8,
-    "float32": 4,
-    "int32": 4,
-    "uint32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-}
 # schema/scalar_type.fbs, enum ScalarType
 _TYPES = {
     **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))),
@@ -114,7 +101,7 @@ class _Program:
         shape = _checked(flat.integers(tensor, _TENSOR_SIZES))
         begin = self._constants[number]
         name = (flat.text(extra, _EXTRA_NAME) if extra else "") or f"constant {number}"
-        yield Stored(name, dtype, shape, begin, begin + math.prod(shape) * _ITEMS.get(dtype, 1))
+        yield Stored(name, dtype, shape, begin, begin + stored_bytes(dtype, shape))
 
     def _delegate(self, name: str, processed: int) -> Iterator[Stored]:
         flat = self._flat
@@ -156,7 +143,7 @@ class _Program:
                 place = self._named[key][0]
             shape = _checked(flat.integers(tensor, _XNN_DIMENSIONS))
             dtype = _XNN_TYPES.get(flat.scalar(tensor, _XNN_TYPE, "<h"))
-            if dtype is None or math.prod(shape) * _ITEMS.get(dtype, 1) != size:  # two values of 4 bits in a byte, for example
+            if dtype is None or stored_bytes(dtype, shape) != size:  # two values of 4 bits in a byte, for example
                 dtype, shape = "uint8", (size,)
             yield Stored(f"{delegate}, constant {number}", dtype, shape, place, place + size)
 

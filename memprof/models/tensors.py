@@ -21,22 +21,23 @@ from numpy.typing import NDArray
 from ..base import protobuf
 from ..base.errors import InputError, os_reason
 from ..base.files import Torn, mapped
-from ..base.protobuf import Field
 from . import (
     MOST_DIMENSIONS,
     Stored,
     companion_files,
     ctranslate2_file,
     flatbuffer,
-    genai_folder,
     gguf,
     ncnn_file,
     onnx_file,
+    packages,
     pt2_file,
     pte_file,
+    stored_bytes,
     tflite_file,
 )
-from .nnpackage import first_model
+from .inputs import openvino_data, openvino_root
+from .onnx_file import OnnxTensor
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,7 @@ class StoredTensor:
     @property
     def item_bytes(self) -> int:
         """The size of one element."""
-        return _item_bytes(self.dtype)
-
-
-def _item_bytes(dtype: str) -> int:
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        return stored_bytes(self.dtype, ())
 
 
 class Unparsed(InputError):
@@ -135,11 +132,11 @@ def _impossible(tensor: StoredTensor) -> bool:
 def _in_package(folder: Path) -> Path:
     if (folder / ctranslate2_file.NAME).is_file():
         return folder / ctranslate2_file.NAME
-    genai = (folder / genai_folder.NAME).is_file()
+    genai = (folder / packages.GENAI).is_file()
     try:
-        return genai_folder.decoder(folder) if genai else first_model(folder)
+        return packages.genai_decoder(folder) if genai else packages.first_model(folder)
     except (OSError, Torn):
-        manifest = genai_folder.NAME if genai else "metadata/MANIFEST"
+        manifest = packages.GENAI if genai else packages.NNPACKAGE
         raise Unparsed(f"the weights of {folder.name} cannot be told apart: its {manifest} names no model") from None
 
 
@@ -173,61 +170,33 @@ class Files:
         return np.frombuffer(whole, np.uint8, tensor.bytes, tensor.offset)
 
 
-# -- ONNX: TensorProto 1 dims, 2 data_type, 4 float_data, 5 int32_data, 7 int64_data, 8 name, 9 raw_data, 10 double_data, 11 uint64_data,
-#   13 external_data
+# -- ONNX
 
-_LITTLE = {4: "<f4", 10: "<f8"}  # typed data whose packed form is the bytes themselves
+_LITTLE = (4, 10)  # float_data and double_data, whose packed form is the bytes themselves
 
 
 def _onnx(path: Path) -> Iterator[StoredTensor]:
     with mapped(path) as data:
         for tensor in onnx_file.tensors(data):
-            yield from _tensor(data, tensor, path)
+            yield from _tensor(data, onnx_file.tensor(data, tensor), path)
 
 
-def _tensor(data: mmap.mmap, tensor: Field, path: Path) -> Iterator[StoredTensor]:
-    dims: list[int] = []
-    kind, name = 0, ""
-    raw: Field | None = None
-    typed: list[Field] = []
-    outside: dict[str, str] = {}
-    for part in protobuf.fields(data, tensor.begin, tensor.end):
-        if part.wire == protobuf.VARINT:
-            value, _ = protobuf.varint(data, part.begin, part.end)
-            if part.number == 1:
-                dims.append(value)
-            elif part.number == 2:
-                kind = value
-        elif part.wire != protobuf.BYTES:
-            continue
-        elif part.number == 1:
-            dims += protobuf.varints(data, part).tolist()
-        elif part.number == 8:
-            name = protobuf.text(data, part)
-        elif part.number == 9:
-            raw = part
-        elif part.number in (4, 5, 7, 10, 11):
-            typed.append(part)
-        elif part.number == onnx_file.EXTERNAL:
-            key, word = onnx_file.external_entry(data, part)
-            outside[key] = word
-    dtype = onnx_file.TYPES.get(kind)
-    if dtype is None:  # strings, and types of less than a byte
+def _tensor(data: mmap.mmap, tensor: OnnxTensor, path: Path) -> Iterator[StoredTensor]:
+    name, dtype, shape, values = tensor.name, tensor.dtype, tensor.shape, tensor.values
+    if dtype is None:
         return
-    shape = tuple(dims)
-    if len(shape) > MOST_DIMENSIONS:  # before their product is taken
-        raise Torn
-    if "location" in outside:
-        size = int(outside.get("length", 0)) or _item_bytes(dtype) * math.prod(shape)
-        file = onnx_file.external_file(path, outside["location"])
-        yield StoredTensor(name, dtype, shape, size, str(file), int(outside.get("offset", 0)))
+    raw = next((part for part in reversed(values) if part.number == onnx_file.RAW), None)
+    if raw is None and len(values) == 1 and values[0].number in _LITTLE:
+        raw = values[0]
+    if "location" in tensor.external:
+        size = int(tensor.external.get("length", 0)) or stored_bytes(dtype, shape)
+        file = onnx_file.external_file(path, tensor.external["location"])
+        yield StoredTensor(name, dtype, shape, size, str(file), int(tensor.external.get("offset", 0)))
     elif raw is not None:
         yield StoredTensor(name, dtype, shape, raw.end - raw.begin, str(path), raw.begin)
-    elif len(typed) == 1 and typed[0].number in _LITTLE:
-        yield StoredTensor(name, dtype, shape, typed[0].end - typed[0].begin, str(path), typed[0].begin)
-    elif typed:
-        inline = np.concatenate([protobuf.varints(data, part).astype(_carrier(dtype)) for part in typed]).view(np.uint8)
-        yield StoredTensor(name, dtype, shape, len(inline), str(path), typed[0].begin, inline)
+    elif values:
+        inline = np.concatenate([protobuf.varints(data, part).astype(_carrier(dtype)) for part in values]).view(np.uint8)
+        yield StoredTensor(name, dtype, shape, len(inline), str(path), values[0].begin, inline)
 
 
 def _carrier(dtype: str) -> str:
@@ -288,20 +257,13 @@ _OPENVINO_TYPES = {
 
 
 def _openvino(path: Path) -> Iterator[StoredTensor]:
-    from xml.etree import ElementTree
-
     weights = companion_files.inside(path, companion_files.place(path).with_suffix(".bin"))
-    try:
-        for layer in ElementTree.parse(path).getroot().iter("layer"):
-            data = layer.find("data")
-            if layer.get("type") != "Const" or data is None:
-                continue
-            kind = _OPENVINO_TYPES.get(data.get("element_type", ""))
-            if kind is not None:
-                shape = tuple(int(word) for word in data.get("shape", "").split(",") if word.strip())
-                yield StoredTensor(layer.get("name", ""), kind, shape, int(data.get("size", 0)), str(weights), int(data.get("offset", 0)))
-    except ElementTree.ParseError:
-        raise Torn from None
+    for layer in openvino_root(path).iter("layer"):
+        data = openvino_data(layer)
+        kind = _OPENVINO_TYPES.get(data.get("element_type", ""))
+        if layer.get("type") == "Const" and kind is not None:
+            shape = tuple(int(word) for word in data.get("shape", "").split(",") if word.strip())
+            yield StoredTensor(layer.get("name", ""), kind, shape, int(data.get("size", 0)), str(weights), int(data.get("offset", 0)))
 
 
 # -- Formats whose readers say from where to where a tensor's bytes lie: CTranslate2, ncnn, PyTorch and ExecuTorch

@@ -41,6 +41,12 @@ def content(flat: Flat, buffer: int) -> tuple[int, int]:
     return offset, size
 
 
+def operator_number(flat: Flat, code: int) -> int:
+    """The operator that an OperatorCode means. Its old field ends at 127, where a placeholder stands for all above; circle has numbers below 0."""
+    old, new = flat.scalar(code, CODE_OLD, "<b"), flat.scalar(code, CODE_NEW, "<i")
+    return max(old, new) or min(old, new)
+
+
 def type_name(flat: Flat, tensor: int) -> str:
     """A tensor's type. Raises Torn."""
     number = flat.scalar(tensor, TENSOR_TYPE, "<b")

@@ -34,11 +34,9 @@ class Adb(Struct, frozen=True):
     folder: str = "/data/local/tmp/memprof"
 
     def words(self, text: str, first: bool = False) -> list[str]:
-        """See Link."""
         return ["adb", "-s", self.serial, "shell", "-T", text]
 
     def refused(self, said: str) -> str:
-        """See Link."""
         for line in said.splitlines():
             reasons = [reason for words, reason in _STATES.items() if words in line]
             if reasons and line.startswith(("error: ", "adb: ")):  # not a word of the shell there

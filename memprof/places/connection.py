@@ -138,7 +138,6 @@ class Connection:
     # -- programs
 
     def run(self, words: Sequence[str], timeout_s: float = _SHORT_S) -> subprocess.CompletedProcess[bytes]:
-        """See Place."""
         program = self._channel().start(words, empty=True)
         try:
             out, errors = program.communicate(timeout_s)
@@ -169,16 +168,14 @@ class Connection:
                     ending.close()
 
     def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> ChannelProgram:
-        """See Place."""
         return self._channel().start(words)
 
     def lines(self, program: Started) -> Iterator[bytes]:
-        """See Place."""
         assert isinstance(program, ChannelProgram)
         return program.lines(self.beat_ns)
 
     def end(self, program: Started) -> None:
-        """See Place. Its channel serves again if it has ended."""
+        """Its channel serves again if it has ended."""
         assert isinstance(program, ChannelProgram)
         if program.returncode is None or self.broken(program):
             program.channel.close()
@@ -186,7 +183,6 @@ class Connection:
             self._idle.append(program.channel)
 
     def broken(self, program: Started) -> bool:
-        """See Place."""
         return program.returncode in (None, BROKEN) or self._first is None or self._first.poll() is not None
 
     def _channel(self) -> Channel:
@@ -217,7 +213,6 @@ class Connection:
         return channel
 
     def session(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        """See SendTarget."""
         self._connected()
         return piped(self.link.words(f"exec {shlex.join(words)}"))
 
@@ -229,12 +224,11 @@ class Connection:
         return done.stdout.decode("utf-8", "replace").strip()
 
     def owner(self) -> str:
-        """See Place: the first process there, which lives as long as the connection."""
+        """The first process there, which lives as long as the connection."""
         self._connected()
         return self._facts["owner"]
 
     def path(self, *parts: str) -> str:
-        """See SendTarget."""
         return "/".join((self._facts["folder"], *parts))
 
 

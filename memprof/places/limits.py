@@ -85,10 +85,8 @@ class Scopes:
     """Transient scopes of the user's systemd, if systemd hands out groups: systemd-run makes a scope, moves itself into it, and becomes the child."""
 
     mount: Path
+    words: str = "the control group of a systemd scope"
     exact: bool = True
-
-    def __post_init__(self) -> None:
-        self.words = "the control group of a systemd scope"
 
     def start(self, limit: int | None) -> dict[str, object]:
         return scope(limit)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..base.counter_bounds import peak_bound
 from ..records.types import Machine
+from .cgroups import sizes_in
 
 _HEAD_BYTES = 2048  # of /proc/cpuinfo: the first CPU is enough; a server's whole file takes milliseconds
 
@@ -14,7 +15,7 @@ _HEAD_BYTES = 2048  # of /proc/cpuinfo: the first CPU is enough; a server's whol
 def this_machine() -> Machine:
     """This machine, and how far a high-water mark can lie from the truth for a process with one thread that may run where memprof may."""
     system = os.uname()
-    sizes = _sizes(_text("/proc/meminfo"))
+    sizes = sizes_in(_text("/proc/meminfo"))
     page, cpus, usable = os.sysconf("SC_PAGE_SIZE"), os.cpu_count() or 1, len(os.sched_getaffinity(0))
     return Machine(
         name=system.nodename,
@@ -37,12 +38,6 @@ def _text(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _sizes(text: str) -> dict[str, int]:
-    """Sizes of /proc/meminfo in bytes."""
-    rows = (line.replace(":", "").split() for line in text.splitlines())
-    return {words[0]: int(words[1]) << 10 for words in rows if len(words) == 3 and words[1].isdigit()}
 
 
 def _cpu_name() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..programs import recorder_build
-from ..programs.recorder_zip import recorder_zip
+from ..programs.source_zips import recorder_zip
 from .place import HERE, Place, RecorderKind
 
 # `python PROBE.zip` would go through runpy and its twenty modules. The interpreter's teardown has nothing to do. Either takes milliseconds of

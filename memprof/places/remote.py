@@ -24,11 +24,11 @@ from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
 from ..programs import commands
 from ..programs.commands import Command
+from ..programs.source_zips import runners_zip
 from ..records.types import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
 from .place import FREQUENCIES, HIDDEN, TEMPERATURES, MachineState, RecorderKind, RunningProcess, refuse_elsewhere, split_words, weather
-from .sources import runners_zip
 
 _LEAST_PYTHON = (3, 8)
 
@@ -87,7 +87,6 @@ class Remote(Connection):
     # -- files
 
     def file(self, path: str) -> str:
-        """See Place."""
         known = self._there.get(path)
         if known is None:
             try:
@@ -98,7 +97,6 @@ class Remote(Connection):
         return known
 
     def executable(self, path: str) -> str:
-        """See Place."""
         known = path in self._there
         there = self.file(path)
         if not known:
@@ -107,7 +105,6 @@ class Remote(Connection):
         return there
 
     def model(self, model: Model) -> str:
-        """See Place."""
         if not model.files:
             return model.path  # a program that names no model
         folder, names = self._model_names(model)
@@ -117,7 +114,6 @@ class Remote(Connection):
         return folder if os.path.isdir(model.path) else f"{folder}/{os.path.basename(model.path)}"
 
     def model_files(self, model: Model) -> list[str]:
-        """See Place."""
         self.model(model)
         return [self._there[file.path] for file in model.files]
 
@@ -134,7 +130,6 @@ class Remote(Connection):
         return self.path("models", hashlib.sha256(repr(facts).encode()).hexdigest()[:32]), names
 
     def sources(self, archive: Path) -> str:
-        """See Place."""
         folder = self.path("sources", archive.stem)
         python = self._usable_python()
         if str(archive) not in self._there:
@@ -146,7 +141,6 @@ class Remote(Connection):
         return folder
 
     def runners(self) -> str:
-        """See Place."""
         return self.sources(runners_zip())
 
     def clean(self) -> int:
@@ -159,11 +153,9 @@ class Remote(Connection):
     # -- files and processes there
 
     def only_here(self, subject: str) -> None:
-        """See Place."""
         raise refuse_elsewhere(self.name, subject)
 
     def interpreter(self, path: str | None) -> str:
-        """See Place."""
         if path is not None:
             program = self.sh(_WHICH, path)
             if not program:
@@ -193,7 +185,7 @@ class Remote(Connection):
         return tuple(map(int, words)) if len(words) == 2 and all(word.isdigit() for word in words) else ()
 
     def program(self, command: Command, model: Model) -> tuple[tuple[str, ...], ModelFile]:
-        """See Place. A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there. The same holds for
+        """A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there. The same holds for
         files."""
         name = command.argv[0]
         rest = tuple(self._with_file(word, command.cwd, model) for word in command.argv[1:])
@@ -242,12 +234,11 @@ class Remote(Connection):
         return word
 
     def words_here(self, command: Command) -> Command:
-        """See Place."""
         first, *rest = command.argv
         return replace(command, argv=(first, *(word for word in rest if not os.path.isabs(word.partition("=")[2] or word))))
 
     def folder_of(self, command: Command) -> str | None:
-        """See Place. A suite's commands run in the suite's folder unless they say more, and that folder is here."""
+        """A suite's commands run in the suite's folder unless they say more, and that folder is here."""
         if command.cwd is None or self.sh('if [ -d "$1" ]; then echo yes; fi', command.cwd) == "yes":
             return command.cwd
         if os.path.isdir(command.cwd):
@@ -255,7 +246,6 @@ class Remote(Connection):
         raise InputError(f"the folder {command.cwd} does not exist on {self.name}")
 
     def running(self, pid: int) -> RunningProcess:
-        """See Place."""
         done = self.run(["sh", "-c", _RUNNING, "memprof", str(pid)])
         state, _, rest = done.stdout.partition(b"\n")
         if state in (b"none", b"hidden"):
@@ -270,11 +260,9 @@ class Remote(Connection):
         return RunningProcess(pid, int(started) if started.isdigit() else None, called, split_words(cmdline), program)
 
     def result(self, path: str) -> str:
-        """See Place."""
         return self.path(f"result-{os.path.basename(path)}")
 
     def bring(self, path: str) -> None:
-        """See Place."""
         there = self.result(path)
         done = self.run(["cat", "--", there])
         if done.returncode == 0:
@@ -283,16 +271,13 @@ class Remote(Connection):
 
     @property
     def recorder(self) -> RecorderKind:
-        """See Place."""
         return "python" if self._python_version() >= _LEAST_PYTHON else "c"
 
     @property
     def cpus(self) -> int:
-        """See Place."""
         return int(self._facts.get("usable") or self._facts.get("cpus") or 1)
 
     def machine(self) -> Machine:
-        """See Place."""
         facts, sizes = self._facts, _sizes(self._facts)
         cpus = int(facts.get("cpus") or 1)
         return Machine(
@@ -311,7 +296,7 @@ class Remote(Connection):
         )
 
     def busy(self) -> tuple[float, int]:
-        """See Place. /proc/stat, its first line in ticks (proc_stat(5)): user, nice, system, idle, iowait, ..."""
+        """/proc/stat, its first line in ticks (proc_stat(5)): user, nice, system, idle, iowait, ..."""
         text = self.sh("head -n 1 /proc/stat; sleep 1; head -n 1 /proc/stat; grep MemAvailable /proc/meminfo")
         before, after, memory = (line.split() for line in text.splitlines())
         ticks = [int(later) - int(earlier) for later, earlier in zip(after[1:9], before[1:9], strict=True)]
@@ -319,7 +304,6 @@ class Remote(Connection):
         return share, int(memory[1]) * 1024
 
     def weather(self) -> MachineState:
-        """See Place."""
         if "sensor" not in self._facts:
             return MachineState(None, None)  # a question takes some milliseconds of every run
         temperatures, _, frequencies = self.sh(f"cat {TEMPERATURES} 2>/dev/null; echo -; cat {FREQUENCIES} 2>/dev/null || :").partition(

@@ -61,13 +61,11 @@ class Ssh(Struct, frozen=True):
     folder: str = ""
 
     def words(self, text: str, first: bool = False) -> list[str]:
-        """See Link."""
         jump = (f"ProxyJump={self.jump}",) if self.jump and first else ()
         options = [word for option in (*_OPTIONS, *(_MASTER if first else _CLIENT), *jump) for word in ("-o", option)]
         return ["ssh", *options, "-S", str(self.socket), *(("-p", self.port) if self.port else ()), "--", self.target, text]
 
     def refused(self, said: str) -> str:
-        """See Link."""
         host = f"-p {self.port} {self.target}" if self.port else self.target
         bare = self.target.rpartition("@")[2]
         known = f"'[{bare}]:{self.port}'" if self.port else bare

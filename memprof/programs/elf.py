@@ -185,38 +185,30 @@ def _plain(name: str) -> str:
 
 def _without_type(name: str) -> str:
     """A demangled name without the return type that an instance of a template has before it: `int ml::prepare<int>(int)`."""
-    depth, end = 0, len(_without_parameters(name))
+    end = len(_without_parameters(name))
     if "operator" in name[:end]:
         return name
-    for place in range(end - 1, -1, -1):
-        depth += (name[place] in ">)") - (name[place] in "<(")
-        if depth == 0 and name[place] == " ":
-            return name[place + 1 :]
-    return name
+    return next((name[place + 1 :] for place in _outside(name, end) if name[place] == " "), name)
 
 
 def _without_parameters(name: str) -> str:
     """A demangled name up to its parameters: the last bracket that opens at depth 0."""
-    depth = 0
-    for place in range(len(name) - 1, -1, -1):
-        if name[place] == ")":
-            depth += 1
-        elif name[place] == "(":
-            depth -= 1
-            if depth == 0 and place and not name.endswith("operator()"):
-                return name[:place]
-    return name
+    if name.endswith("operator()"):
+        return name
+    return next((name[:place] for place in _outside(name, len(name), "(", ")") if place and name[place] == "("), name)
 
 
 def _without_template(name: str) -> str:
-    if not name.endswith(">"):
-        return name
+    return name[: next(_outside(name, len(name), "<", ">"), len(name))] if name.endswith(">") else name
+
+
+def _outside(name: str, end: int, opening: str = "<(", closing: str = ">)") -> Iterator[int]:
+    """The places before `end`, from the right, at which no bracket is open; the one where a bracket opens counts."""
     depth = 0
-    for place in range(len(name) - 1, -1, -1):
-        depth += (name[place] == ">") - (name[place] == "<")
+    for place in range(end - 1, -1, -1):
+        depth += (name[place] in closing) - (name[place] in opening)
         if depth == 0:
-            return name[:place]
-    return name
+            yield place
 
 
 def _word(function: str) -> str:
@@ -327,13 +319,9 @@ def _class(mangled: str) -> str:
 
 def _scope_and_last(name: str) -> tuple[str, str]:
     """A plain name's scopes, and its last part with its parameters: the last :: outside brackets parts the two."""
-    depth = 0
-    end = len(_without_parameters(name))
-    for place in range(end - 1, 0, -1):
-        depth += (name[place] in ">)") - (name[place] in "<(")
-        if depth == 0 and name[place - 1 : place + 1] == "::":
-            return name[: place - 1], name[place + 1 :]
-    return "", name
+    ends = (place for place in _outside(name, len(_without_parameters(name))) if place and name[place - 1 : place + 1] == "::")
+    place = next(ends, None)
+    return ("", name) if place is None else (name[: place - 1], name[place + 1 :])
 
 
 # -- names that are close

@@ -48,7 +48,10 @@ def built(architecture: str | None = None) -> Path:
 
     Raises InputError if there is no compiler for it, or if the compiler fails.
     """
-    return _compiled(architecture or platform.machine(), os.environ.get("CC"))
+    command, sources, program = _planned(architecture or platform.machine(), os.environ.get("CC"))
+    if not program.exists():
+        native.make(command, sources, program)
+    return program
 
 
 def is_built(architecture: str) -> bool:
@@ -75,14 +78,6 @@ def _planned(machine: str, wanted: str | None) -> tuple[list[str], list[Path], P
     facts = repr((texts, native.version(*compiler), command))
     program = cache_folder("native") / f"recorder-{machine}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     return command, sources, program
-
-
-@cache
-def _compiled(machine: str, wanted: str | None) -> Path:
-    command, sources, program = _planned(machine, wanted)
-    if not program.exists():
-        native.make(command, sources, program)
-    return program
 
 
 def _compilers(machine: str, wanted: str | None) -> Iterator[tuple[str, ...]]:

@@ -299,19 +299,15 @@ class ThisMachine:
     name = "here"
 
     def interpreter(self, path: str | None) -> str:
-        """See RuntimeHost."""
         return interpreter(path)
 
     def runners(self) -> str:
-        """See RuntimeHost."""
         return str(runners_path())
 
     def file(self, path: str) -> str:
-        """See RuntimeHost."""
         return path
 
     def run(self, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-        """See RuntimeHost."""
         return subprocess.run(list(words), capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..base.errors import InputError, UsageError
-from .worktrees import git
+from .worktrees import git, hash_of, shallow
 
+_UNSHALLOW = "git fetch --unshallow brings the rest"
 _NAMES_HEAD = ("HEAD", "@")
 
 
@@ -43,7 +44,7 @@ def named(root: Path, ref: str, folder: Path) -> Commit:
 
     folder: the history's, whose changes are none of the project's.
     """
-    commit_hash = hash_of(root, ref, "--commit")
+    commit_hash = hash_of(root, ref, "--commit", _UNSHALLOW)
     if ref in _NAMES_HEAD and changed(root, folder):
         raise UsageError(
             f"--commit {ref}: the checkout has changes that are in no commit, so these runs need not be of {commit_hash[:9]}; "
@@ -60,13 +61,6 @@ def changed(root: Path, aside: Path) -> bool:
     inside = aside.resolve().is_relative_to(root.resolve())
     outside = ["--", ".", f":(exclude){aside.resolve().relative_to(root.resolve())}"] if inside else []
     return bool(git(root, "status", "--porcelain", "--untracked-files=no", *outside, what="the checkout's state cannot be told"))
-
-
-def shallow(root: Path) -> bool:
-    """Whether a clone lacks the older commits."""
-    with suppress(InputError):
-        return git(root, "rev-parse", "--is-shallow-repository", what="") == "true"
-    return False
 
 
 class CommitOrder(Struct, frozen=True):
@@ -120,7 +114,7 @@ def first_parents(root: Path, good: str, bad: str, path: str | None = None) -> t
 
     Raises UsageError if bad does not come after good, and for a path that lies outside.
     """
-    ends = [hash_of(root, ref, option) for ref, option in ((good, "--good"), (bad, "--bad"))]
+    ends = [hash_of(root, ref, option, _UNSHALLOW) for ref, option in ((good, "--good"), (bad, "--bad"))]
     if ends[0] == ends[1]:
         raise UsageError(f"--good {good} and --bad {bad} are the same commit")
     beside = ["--", _inside(root, path)] if path else []
@@ -144,14 +138,6 @@ def _inside(root: Path, path: str) -> str:
     if not Path(absolute).is_relative_to(root):
         raise UsageError(f"--path {path} lies outside of the repository {root}")
     return os.path.relpath(absolute, root)
-
-
-def hash_of(root: Path, ref: str, option: str) -> str:
-    """The full hash of a ref. Raises UsageError."""
-    with suppress(InputError):
-        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
-    hint = "; this clone is shallow: git fetch --unshallow brings the rest" if shallow(root) else ""
-    raise UsageError(f"{option} {ref}: git knows no such commit{hint}")
 
 
 _REMOTE = re.compile(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..base.errors import InputError, UsageError
 from ..records import metrics, settings, summary
@@ -168,15 +169,7 @@ def _lines(placed: Iterable[tuple[int, int, CommitPoint]], names: Sequence[str])
 def with_steps(line: MetricLine, machines: Sequence[Machine], find: Callable[..., tuple[LevelStep, ...]] = steps.find) -> MetricLine:
     """The line with its steps."""
     bound = machines[line.machine].peak_bound_bytes if line.metric in metrics.HIGH_WATER_MARKS else 0
-    return MetricLine(
-        line.key,
-        line.phase,
-        line.metric,
-        line.machine,
-        line.places,
-        line.samples,
-        find(line.samples, max(bound, _least(line.metric))),
-    )
+    return replace(line, steps=find(line.samples, max(bound, _least(line.metric))))
 
 
 def _least(metric: str) -> float:

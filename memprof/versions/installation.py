@@ -182,7 +182,7 @@ def remove(text: str) -> list[Environment]:
 
 def _made(wish: Wish, version: str | None) -> list[Environment]:
     """The environments that a wish can have at a version. One that a person asked for serves a wish for nothing beside it, whatever it has."""
-    wanted = None if wish.python is None else _python_version(runtimes.interpreter(wish.python))
+    wanted = None if wish.python is None else runtimes.describe(runtimes.interpreter(wish.python))[0].python
     return [
         each
         for each in environments.of(wish.runtime, version)
@@ -293,7 +293,9 @@ def _filled(folder: Path, base: str, package: PipPackage, estimate: Estimate, va
         raise InputError(f"{estimate.subject} was installed, but cannot be imported: {error}; the environment was removed")
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     leave_page_cache(folder)
-    environment = Environment(package.name, estimate.version, _python_version(python), python, disk_bytes(folder), False, packages)
+    environment = Environment(
+        package.name, estimate.version, runtimes.describe(python)[0].python, python, disk_bytes(folder), False, packages
+    )
     took = format_duration(int((time.monotonic() - began) * 1e9))
     say(f"{estimate.subject} is installed in {folder}: {format_bytes(environment.bytes)}, {took}")
     return environment
@@ -343,10 +345,6 @@ def _run(command: Sequence[str], variables: Mapping[str, str], subject: str) -> 
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
         raise InputError(f"{subject}: {command[0]} cannot make an environment: {said[-1]}")
-
-
-def _python_version(python: str) -> str:
-    return next((runtime.python for runtime in runtimes.describe(python)), "")
 
 
 def disk_bytes(folder: Path) -> int:

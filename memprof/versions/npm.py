@@ -66,7 +66,6 @@ class NodePackage(Struct, frozen=True):
         return Listed(tuple(version for version in reversed(known) if pre or "-" not in version))
 
     def ensure(self, version: str, say: Say) -> Environment:
-        """See installation.ensure."""
         end_leftovers()
         node = _said(["node", "--version"], self.name)
         with environments.locked(self.name, say):

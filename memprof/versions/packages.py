@@ -59,12 +59,10 @@ class PythonPackage(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """See Package."""
         return self.package.name
 
     @property
     def distribution(self) -> str:
-        """See Package."""
         return self.package.distribution
 
     @property
@@ -72,21 +70,18 @@ class PythonPackage(Struct, frozen=True):
         return runtimes.interpreter(self.python)
 
     def facts(self) -> Mapping[str, str]:
-        """See Package."""
         if self._interpreter == sys.executable:
             return {"Python": sys.version}
         return {"Python": runtimes.describe(self._interpreter)[0].python}
 
     def versions(self, pre: bool) -> Listed:
-        """See Package."""
         return pip.versions(self._interpreter, self.distribution, pre)
 
     def ensure(self, version: str, say: Say) -> Environment:
-        """See Package."""
         return installation.ensure(self.package, version, say, python=self.python, beside=self.beside)
 
     def variables(self, environment: Environment) -> dict[str, str | None]:
-        """See Package. As the environment's own `activate` has them."""
+        """As the environment's own `activate` has them."""
         path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return {"PATH": path, "VIRTUAL_ENV": str(environment.folder), "PYTHONHOME": None}
 

@@ -27,6 +27,8 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, field
 
 from ..base.errors import InputError, UsageError
+from ..programs import runtimes
+from ..programs.environments import version_key
 
 # They would send packages elsewhere than into the new environment, or show pip packages that are not in it.
 _MISLEADING = (
@@ -227,12 +229,12 @@ def _on_disk(name: str, size: int) -> int:
 
 def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
     """pip's failure as a sentence."""
-    machine = f"Python {_version(python)} on {platform.system()} {platform.machine()}"
     missing = re.search(r"Could not find a version that satisfies the requirement (.+?) \(from (?:.* \(from )?versions: (.*)\)", said)
     missing = missing or re.search(r"No matching distribution found for (.+?)()$", said, re.MULTILINE)
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return InputError(f"{subject}: the disk is full; nothing is left of what was installed")
     if missing:
+        machine = f"Python {runtimes.describe(python)[0].python} on {platform.system()} {platform.machine()}"
         wanted = missing[1].split(" (from ")[0]
         unread = listed(python, re.split(r"[^\w.-]", wanted, maxsplit=1)[0], retry=False).unread
         if missing[2] in ("", "none") and (unread or any(words in said for words in _REACHING)):
@@ -241,7 +243,7 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
             return InputError(
                 f"{subject}: there is no wheel of {wanted} for {machine}; nothing was downloaded (--python takes another interpreter)"
             )
-        newest = sorted(missing[2].split(", "), key=_release, reverse=True)[:5]
+        newest = sorted(missing[2].split(", "), key=version_key, reverse=True)[:5]
         # A folder of wheels may have some versions, and an index that refuses the one that is wanted.
         refused = f"; pip could not read {', '.join(unread)}" if unread else ""
         return InputError(f"{subject}: there is no {wanted} for {machine}; the newest are {', '.join(newest)}{refused}")
@@ -261,10 +263,6 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
     return InputError(f"{subject}: pip failed: {_last(said)}")
 
 
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("+")[0]))
-
-
 def _last(said: str) -> str:
     """The last of pip's errors as one line."""
     errors = (
@@ -273,10 +271,3 @@ def _last(said: str) -> str:
         or ["it printed nothing"]
     )
     return " ".join(errors[-1].split())[:300]
-
-
-def _version(python: str) -> str:
-    done = subprocess.run(
-        [python, "-I", "-c", "import platform; print(platform.python_version())"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "?"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from msgspec.structs import fields
+from msgspec.structs import asdict, replace
 
 from ..base.units import format_bytes
 from ..programs import environments, runtimes
@@ -63,14 +63,10 @@ def _row(runtime: Runtime, interpreter: str, with_environments: bool) -> Runtime
     if made and not runtime.installed:
         interpreter = made[0].interpreter
         runtime = next(each for each in runtimes.describe(interpreter) if each.name == runtime.name)
-    inherited = {field.name: getattr(runtime, field.name) for field in fields(Runtime)}
-    return RuntimeRow(**inherited, environments=made, interpreter=interpreter)
+    return RuntimeRow(**asdict(runtime), environments=made, interpreter=interpreter)
 
 
 def _with_newer(row: RuntimeRow, known: Sequence[str]) -> RuntimeRow:
-    inherited = {field.name: getattr(row, field.name) for field in fields(RuntimeRow)}
     there = [environments.version_key(version) for version in (row.version, *(each.version for each in row.environments)) if version]
-    beyond = None
-    if known:
-        beyond = tuple(version for version in known if environments.version_key(version) > max(there, default=()))
-    return RuntimeRow(**{**inherited, "newer": beyond, "asked": True})
+    beyond = tuple(version for version in known if environments.version_key(version) > max(there, default=())) if known else None
+    return replace(row, newer=beyond, asked=True)

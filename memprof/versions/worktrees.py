@@ -33,6 +33,7 @@ from . import side_environments
 
 _PURPOSE = "gate"
 BUILD_HINT = "what is built in this checkout is not there, and --build COMMAND builds it on both sides"
+_FETCH = "fetch the ref first (git fetch --depth=1 origin REF)"
 _SCRATCH_NAME = re.compile(rf"memprof-{_PURPOSE}-[0-9a-f]{{16}}")
 # Set inside git's own hooks, where they would point every git command at the repository of the hook.
 _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
@@ -84,16 +85,6 @@ class Repository(Struct, frozen=True):
         root = Path(git(folder, "rev-parse", "--show-toplevel", what=f"{folder} lies in no git repository"))
         return cls(root, Path())
 
-    def commit(self, ref: str, option: str = "--base-ref") -> str:
-        """The full hash of the commit that a ref names. option: which named it. Raises UsageError."""
-        with suppress(InputError):
-            return git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
-        hint = ""
-        with suppress(InputError):
-            if git(self.root, "rev-parse", "--is-shallow-repository", what="") == "true":
-                hint = "; this clone is shallow: fetch the ref first (git fetch --depth=1 origin REF)"
-        raise UsageError(f"{option} {ref}: git knows no such commit{hint}")
-
     def has_suite(self, tree: Path) -> bool:
         """Whether a tree of the repository has the suite: base may be older than the suite."""
         return (tree / self.suite).exists()
@@ -108,7 +99,7 @@ class Repository(Struct, frozen=True):
 @contextmanager
 def tree(repository: Repository, ref: str, option: str) -> Iterator[Worktree]:
     """A ref's tree, as git has it. option: which named the ref. Raises UsageError for an unknown ref; leaves nothing behind."""
-    commit = repository.commit(ref, option)
+    commit = hash_of(repository.root, ref, option, _FETCH)
     end_leftovers()
     forget_leftovers(repository)
     with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
@@ -148,7 +139,7 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
 
     build: head's. Base is built as its suite says. If base is older than the suite it is built as head is, and a failure is no error then.
     """
-    commit = repository.commit(ref)
+    commit = hash_of(repository.root, ref, "--base-ref", _FETCH)
     end_leftovers()
     forget_leftovers(repository)
     with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
@@ -176,7 +167,7 @@ def checked_out(repository: Repository, folder: Path, commit: str, label: str) -
     Raises InputError if it cannot be checked out.
     """
     forget_leftovers(repository)
-    repository.git("worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+    _check_out(repository, folder, commit, label)
     try:
         yield
     finally:
@@ -236,7 +227,7 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
 
 def _check_out(repository: Repository, folder: Path, at: str, label: str) -> None:
     """A worktree of git's in a new folder. Raises InputError."""
-    git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
+    repository.git("worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
 
 
 def _base_label(ref: str, commit: str) -> str:
@@ -424,3 +415,18 @@ def git(folder: Path, *words: str, what: str, given: bytes = b"") -> str:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise InputError(f"{what}: {lines[-1] if lines else f'git {words[0]} ended with exit code {done.returncode}'}")
     return os.fsdecode(done.stdout).rstrip("\n")
+
+
+def shallow(root: Path) -> bool:
+    """Whether a clone lacks the older commits."""
+    with suppress(InputError):
+        return git(root, "rev-parse", "--is-shallow-repository", what="") == "true"
+    return False
+
+
+def hash_of(root: Path, ref: str, option: str, advice: str) -> str:
+    """The full hash of the commit that a ref names. option: which named it. advice: how a shallow clone gets it. Raises UsageError."""
+    with suppress(InputError):
+        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
+    hint = f"; this clone is shallow: {advice}" if shallow(root) else ""
+    raise UsageError(f"{option} {ref}: git knows no such commit{hint}")

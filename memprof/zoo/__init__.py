@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
 
 from ..base.errors import InputError, UsageError, near, os_reason
 from ..base.files import FORCE, check_new, replacing, sha256_of
-from ..models import genai_folder
+from ..models import packages
 
 if TYPE_CHECKING:
     from .onnx_file import OnnxModel
@@ -104,20 +105,17 @@ def make(
     the way (without `overwrite`) or cannot be written. No failure leaves a half-written file under a final name.
     """
     type = check(name, format, type, size_bytes, external_data, open_dimensions)
+    size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
     try:
-        if format == "gguf":
-            return _make_gguf(path, type, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
-        if format == "tflite":
-            return _make_tflite(name, path, type == "int8", size_bytes or DEFAULT_SIZE_BYTES, overwrite)
-        if format == "ncnn":
-            return _make_ncnn(name, path, overwrite)
         if format == "mnn":
             return _make_mnn(name, path, overwrite)
+        files, write = _files(name, path, format, type, size_bytes, external_data, open_dimensions)
         if format == "genai":
-            return _make_genai(path, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
-        size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
-        model = _onnx_model(name, type == "int8", size_bytes, open_dimensions)
-        return _make_onnx(model, path, external_data, overwrite)
+            path.mkdir(exist_ok=True)
+        check_new(*files, instead=FORCE, overwrite=overwrite)
+        with replacing(*files) as opened:
+            write(*opened)
+        return files
     except ModuleNotFoundError as error:
         raise InputError(f"making a model needs {error.name}, not installed here: pip install 'ml-memprof[zoo]'") from error
     except OSError as error:
@@ -131,7 +129,7 @@ def describe(files: tuple[Path, ...]) -> ModelFiles:
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {os_reason(error)}") from error
     # A folder is named as a whole: that is what a runtime takes.
-    model = files[0].parent if files[0].name == genai_folder.NAME else files[0]
+    model = files[0].parent if files[0].name == packages.GENAI else files[0]
     return ModelFiles(str(model), size, sha256, tuple(str(path) for path in files))
 
 
@@ -164,34 +162,6 @@ def check(name: str, format: str, type: str | None, size_bytes: int | None, exte
     return type
 
 
-def _make_tflite(name: str, path: Path, quantized: bool, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
-    from . import tflite_encoder, tflite_writer
-    from .architectures import ARCHITECTURES
-    from .encoder import sized
-
-    encoder = sized(size_bytes) if name == "encoder" else None
-    check_new(path, instead=FORCE, overwrite=overwrite)
-    with replacing(path) as (file,):
-        if encoder is not None:
-            tflite_encoder.write(encoder, file)
-        else:
-            tflite_writer.write(ARCHITECTURES[name](), quantized, file)
-    return (path,)
-
-
-def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
-    from .architectures import ARCHITECTURES
-    from .ncnn_writer import write
-
-    if path.suffix != ENDINGS["ncnn"]:
-        raise UsageError(f"{path}: an ncnn model is a .param and a .bin file; name the first, {path.stem}.param")
-    side_path = path.with_suffix(".bin")
-    check_new(path, side_path, instead=FORCE, overwrite=overwrite)
-    with replacing(path, side_path) as (file, side):
-        write(ARCHITECTURES[name](), file, side)
-    return path, side_path
-
-
 def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     from ..base.leftovers import end_leftovers, scratch
     from ..programs.runtimes import convert
@@ -199,7 +169,7 @@ def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     check_new(path, instead=FORCE, overwrite=overwrite)
     end_leftovers()
     with scratch("zoo") as work:
-        (model,) = _make_onnx(_onnx_model(name, False, 0, False), work.folder / f"{name}.onnx", False, True)
+        (model,) = make(name, work.folder / f"{name}.onnx", format="onnx")
         # The converter's own temporary files go into the folder too.
         converted = convert("mnn", model, work.folder, {**work.variables, "TMPDIR": str(work.folder)})
         with replacing(path) as (file,), converted.open("rb") as content:
@@ -210,66 +180,75 @@ def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     return (path,)
 
 
-def _make_genai(path: Path, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
-    from . import genai_config, onnx_decoder
-    from .decoder import sized
-
-    shape = sized(size_bytes, item_bytes=4)
-    model = onnx_decoder.decoder(shape, cached=True)
-    config_path, model_path = path / genai_folder.NAME, path / genai_config.MODEL
-    path.mkdir(exist_ok=True)
-    check_new(config_path, instead=FORCE, overwrite=overwrite)
-    files = _make_onnx(model, model_path, False, overwrite)
-    with replacing(config_path) as (file,):  # last: only with it is the folder a model
-        file.write(genai_config.of(shape).encode())
-    return config_path, *files
+# The files of a model, first the one that leads to the others, and the function that writes them all, opened in this order.
+_Files = tuple[tuple[Path, ...], Callable[..., None]]
 
 
-def _make_gguf(path: Path, type: str, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
-    from .decoder import sized
-    from .gguf_writer import write
+def _files(name: str, path: Path, format: str, type: str, size_bytes: int, external: bool, open_dimensions: bool) -> _Files:
+    from .architectures import ARCHITECTURES
 
-    decoder = sized(size_bytes)
-    check_new(path, instead=FORCE, overwrite=overwrite)
-    with replacing(path) as (file,):
-        write(decoder, type, file)
-    return (path,)
+    if format == "gguf":
+        from . import decoder, gguf_writer
+
+        return (path,), partial(gguf_writer.write, decoder.sized(size_bytes), type)
+    if format == "tflite" and name == "encoder":
+        from . import encoder, tflite_encoder
+
+        return (path,), partial(tflite_encoder.write, encoder.sized(size_bytes))
+    if format == "tflite":
+        from . import tflite_writer
+
+        return (path,), partial(tflite_writer.write, ARCHITECTURES[name](), type == "int8")
+    if format == "ncnn":
+        from . import ncnn_writer
+
+        if path.suffix != ENDINGS["ncnn"]:
+            raise UsageError(f"{path}: an ncnn model is a .param and a .bin file; name the first, {path.stem}.param")
+        return (path, path.with_suffix(".bin")), partial(ncnn_writer.write, ARCHITECTURES[name]())
+    if format == "genai":
+        return _genai_files(path, size_bytes)
+    return _onnx_files(_onnx_model(name, type == "int8", size_bytes, open_dimensions), path, external)
 
 
-def _make_onnx(model: OnnxModel, path: Path, external: bool, overwrite: bool) -> tuple[Path, ...]:
+def _genai_files(path: Path, size_bytes: int) -> _Files:
+    from . import decoder, genai_config, onnx_decoder
+
+    shape = decoder.sized(size_bytes, item_bytes=4)
+    files, write_model = _onnx_files(onnx_decoder.decoder(shape, cached=True), path / genai_config.MODEL, False)
+
+    def write(config: BinaryIO, *model: BinaryIO) -> None:
+        write_model(*model)
+        config.write(genai_config.of(shape).encode())
+
+    return (path / packages.GENAI, *files), write
+
+
+def _onnx_files(model: OnnxModel, path: Path, external: bool) -> _Files:
     from .onnx_file import save
 
     if not external and model.constant_bytes <= _EMBEDDED_LIMIT:
-        check_new(path, instead=FORCE, overwrite=overwrite)
-        with replacing(path) as (file,):
-            save(model, file)
-        return (path,)
-    side_path = path.with_name(f"{path.name}.data")
-    check_new(path, side_path, instead=FORCE, overwrite=overwrite)
-    with replacing(path, side_path) as (file, side):
-        save(model, file, side, side_path.name)
-    return path, side_path
+        return (path,), partial(save, model)
+    side = path.with_name(f"{path.name}.data")
+    return (path, side), partial(save, model, location=side.name)
 
 
 def _onnx_model(name: str, quantized: bool, size_bytes: int, open_dimensions: bool) -> OnnxModel:
-    from . import onnx_writer, synthetic
+    from . import decoder, onnx_decoder, onnx_writer, sequences, synthetic
     from .architectures import ARCHITECTURES
 
-    if name == "founding_example":
-        return synthetic.founding_example(size_bytes)
+    if name in ARCHITECTURES:
+        return onnx_writer.network(ARCHITECTURES[name](), quantized, open_dimensions)
     if name in ("llama", "llama_with_past"):
-        from . import onnx_decoder
-        from .decoder import sized
-
-        return onnx_decoder.decoder(sized(size_bytes, item_bytes=4), cached=name == "llama_with_past")
-    if name == "mlp":
-        return synthetic.mlp(size_bytes)
+        return onnx_decoder.decoder(decoder.sized(size_bytes, item_bytes=4), cached=name == "llama_with_past")
+    if name in ("shared_if", "shared_if_rewritten"):
+        return synthetic.shared_if(size_bytes, rewritten=name == "shared_if_rewritten")
     if name == "labels":
         return synthetic.labels()
-    if name in ("encoder", "lstm", "loop"):
-        from . import sequences
-
-        return {"encoder": sequences.encoder, "lstm": sequences.lstm, "loop": sequences.loop}[name](size_bytes)
-    if name in _SIZED:
-        return synthetic.shared_if(size_bytes, rewritten=name == "shared_if_rewritten")
-    return onnx_writer.network(ARCHITECTURES[name](), quantized, open_dimensions)
+    makers = {
+        "founding_example": synthetic.founding_example,
+        "mlp": synthetic.mlp,
+        "encoder": sequences.encoder,
+        "lstm": sequences.lstm,
+        "loop": sequences.loop,
+    }
+    return makers[name](size_bytes)

@@ -6,12 +6,12 @@ multiple of 32 bytes on the tensors' data, each at such a multiple. A tensor's d
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from ..models.gguf import ALIGNMENT, BLOCKS, MAGIC
@@ -26,7 +26,6 @@ _UINT32, _INT32, _FLOAT32, _STRING, _ARRAY = 4, 5, 6, 8, 9
 # ggml_type in ggml.h, and llama_ftype in llama.h: what most of the tensors are.
 _F32 = 0
 _TYPES = {"float16": (1, 1), "q4_0": (2, 2), "q8_0": (8, 7)}
-TYPES = tuple(_TYPES)
 # llama_token_type in llama.h.
 _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
 
@@ -59,14 +58,9 @@ def write(decoder: Decoder, type: str, file: BinaryIO) -> None:
         if tensor.weight is None:
             file.write(np.ones(tensor.shape, "<f4").tobytes())
         else:
-            _write_weight(tensor.weight, quantize, file)
+            for part in blocks("llama", tensor.weight):  # whole rows of ggml's blocks, so that each part is quantized alone
+                file.write(np.ascontiguousarray(quantize(part)).tobytes())
         file.write(bytes(_padded(tensor.bytes) - tensor.bytes))
-
-
-def _write_weight(weight: Weight, quantize: Any, file: BinaryIO) -> None:
-    """Write a weight piece by piece: whole rows of blocks, so that the pieces can be quantized alone."""
-    for part in blocks("llama", weight):
-        file.write(np.ascontiguousarray(quantize(part)).tobytes())
 
 
 def _quantizer(kind: int, type: str) -> Any:
@@ -75,10 +69,7 @@ def _quantizer(kind: int, type: str) -> Any:
     from gguf import GGMLQuantizationType
     from gguf.quants import quantize
 
-    def quantized(values: npt.NDArray[np.float32]) -> Any:
-        return quantize(values.reshape(1, -1), GGMLQuantizationType(kind))
-
-    return quantized
+    return lambda values: quantize(values.reshape(1, -1), GGMLQuantizationType(kind))
 
 
 def _tensors(decoder: Decoder, kind: int) -> list[_GgufTensor]:
@@ -91,8 +82,7 @@ def _tensors(decoder: Decoder, kind: int) -> list[_GgufTensor]:
             tensors += [_norm(f"blk.{layer}.{name}", decoder) for name in ("attn_norm", "ffn_norm")]
         if part == "output":
             tensors.append(_norm("output_norm", decoder))
-        count = weight.shape[0] * weight.shape[1]
-        tensors.append(_GgufTensor(f"{weight.name}.weight", weight.shape, kind, count // values * size, weight))
+        tensors.append(_GgufTensor(f"{weight.name}.weight", weight.shape, kind, math.prod(weight.shape) // values * size, weight))
     return tensors
 
 

@@ -8,17 +8,19 @@ ncnn's wiki, operators and param-and-model-file-structure.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import BinaryIO
 
-from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, LayerOutput, Network, Operator, Pool, Softmax, Weight, pads
+from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, LayerOutput, Network, Operator, Pool, Softmax, pads
 from .weights import blocks
 
 _MAGIC = "7767517"
 _FLOAT32 = b"\0\0\0\0"
 # The parameters 9 and 10 of a layer with weights; -233xx is a list.
-_FUSED = {"none": {}, "relu": {"9": "1"}, "relu6": {"-23310": "2,0.0,6.0", "9": "3"}}
-_ALONE: dict[Activation, tuple[str, dict[str, str]]] = {"relu": ("ReLU", {}), "relu6": ("Clip", {"0": "0.0", "1": "6.0"})}
+_Parameters = dict[str, int | float | str]  # by number
+_FUSED: dict[Activation, _Parameters] = {"none": {}, "relu": {"9": 1}, "relu6": {"-23310": "2,0.0,6.0", "9": 3}}
+_ALONE: dict[Activation, tuple[str, _Parameters]] = {"relu": ("ReLU", {}), "relu6": ("Clip", {"0": 0.0, "1": 6.0})}
 
 
 def write(graph: Network, param: BinaryIO, weights: BinaryIO) -> None:
@@ -45,7 +47,7 @@ class _LayerWriter:
     def text(self) -> str:
         """The .param file."""
         channels, height, width = self._graph.input.shape[2], *self._graph.input.shape[:2]
-        self._layer("Input", [], self._graph.input.name, {"0": str(width), "1": str(height), "2": str(channels)})
+        self._layer("Input", [], self._graph.input.name, {"0": width, "1": height, "2": channels})
         for operator in self._graph.operators:
             self._operator(operator)
         return "\n".join([_MAGIC, f"{len(self._lines)} {self._blobs}", *self._lines]) + "\n"
@@ -54,35 +56,30 @@ class _LayerWriter:
         output = operator.output.name
         match operator:
             case Conv():
-                parameters = {**_conv(operator), **_FUSED[operator.activation]}
-                self._layer("ConvolutionDepthWise" if operator.depthwise else "Convolution", [operator.source], output, parameters)
+                kind = "ConvolutionDepthWise" if operator.depthwise else "Convolution"
+                self._layer(kind, [operator.source], output, _conv(operator) | _FUSED[operator.activation])
             case Dense():
-                parameters = {
-                    "0": str(operator.matrix.shape[0]),
-                    "1": "1",
-                    "2": str(_count(operator.matrix)),
-                    **_FUSED[operator.activation],
-                }
-                self._layer("InnerProduct", [operator.source], output, parameters)
+                sizes = {"0": operator.matrix.shape[0], "1": 1, "2": math.prod(operator.matrix.shape)}
+                self._layer("InnerProduct", [operator.source], output, sizes | _FUSED[operator.activation])
             case Pool():
                 self._layer("Pooling", [operator.source], output, _pool(operator))
             case GlobalAverage():
-                self._layer("Pooling", [operator.source], output, {"0": "1", "4": "1"})
+                self._layer("Pooling", [operator.source], output, {"0": 1, "4": 1})
             case Concat():
-                self._layer("Concat", operator.sources, output, {"0": "0"})
+                self._layer("Concat", operator.sources, output, {"0": 0})
             case Add():
                 alone = _ALONE.get(operator.activation)
                 sum_name = output if alone is None else f"{output}/raw"
-                self._layer("BinaryOp", [operator.first, operator.second], sum_name, {"0": "0"})
+                self._layer("BinaryOp", [operator.first, operator.second], sum_name, {"0": 0})
                 if alone is not None:
                     self._line(alone[0], [sum_name], [output], alone[1])
                     self._split(output)
             case Flatten():
                 self._layer("Flatten", [operator.source], output, {})
             case Softmax():
-                self._layer("Softmax", [operator.source], output, {"0": "0", "1": "1"})
+                self._layer("Softmax", [operator.source], output, {"0": 0, "1": 1})
 
-    def _layer(self, kind: str, sources: tuple[LayerOutput, ...] | list[LayerOutput], output: str, parameters: dict[str, str]) -> None:
+    def _layer(self, kind: str, sources: tuple[LayerOutput, ...] | list[LayerOutput], output: str, parameters: _Parameters) -> None:
         names = [self._parts[tensor.name].pop(0) if tensor.name in self._parts else tensor.name for tensor in sources]
         self._line(kind, names, [output], parameters)
         self._split(output)
@@ -92,7 +89,7 @@ class _LayerWriter:
             self._parts[name] = [f"{name}/{number}" for number in range(self._readers[name])]
             self._line("Split", [name], list(self._parts[name]), {})
 
-    def _line(self, kind: str, inputs: list[str], outputs: list[str], parameters: dict[str, str]) -> None:
+    def _line(self, kind: str, inputs: list[str], outputs: list[str], parameters: _Parameters) -> None:
         self._blobs += len(outputs)
         name = f"{kind}_{len(self._lines)}" if kind != "Input" else outputs[0]
         values = [f"{number}={value}" for number, value in parameters.items()]
@@ -108,28 +105,28 @@ def _sources(operator: Operator) -> tuple[LayerOutput, ...]:
     return (operator.source,)
 
 
-def _conv(conv: Conv) -> dict[str, str]:
+def _conv(conv: Conv) -> _Parameters:
     filters, _, rows, columns = conv.kernel.shape
-    parameters = {"0": filters, "1": columns, "11": rows, "3": conv.stride, "13": conv.stride, "5": 1, "6": _count(conv.kernel)}
+    parameters: _Parameters = {
+        "0": filters,
+        "1": columns,
+        "11": rows,
+        "3": conv.stride,
+        "13": conv.stride,
+        "5": 1,
+        "6": math.prod(conv.kernel.shape),
+    }
     top, bottom = pads(conv.source.shape[0], rows, conv.stride, conv.padding)
     left, right = pads(conv.source.shape[1], columns, conv.stride, conv.padding)
     parameters.update({"4": left, "14": top, "15": right, "16": bottom})
     if conv.depthwise:
         parameters["7"] = filters
-    return {number: str(value) for number, value in parameters.items()}
+    return parameters
 
 
-def _pool(pool: Pool) -> dict[str, str]:
+def _pool(pool: Pool) -> _Parameters:
     top, bottom = pads(pool.source.shape[0], pool.size, pool.stride, pool.padding)
     left, right = pads(pool.source.shape[1], pool.size, pool.stride, pool.padding)
     kind = 0 if pool.kind == "max" else 1
     # 5: padding as given here, nothing added by ncnn; 6: places outside do not count for an average.
-    parameters = {"0": kind, "1": pool.size, "2": pool.stride, "3": left, "13": top, "14": right, "15": bottom, "5": 1, "6": 0}
-    return {number: str(value) for number, value in parameters.items()}
-
-
-def _count(weight: Weight) -> int:
-    count = 1
-    for size in weight.shape:
-        count *= size
-    return count
+    return {"0": kind, "1": pool.size, "2": pool.stride, "3": left, "13": top, "14": right, "15": bottom, "5": 1, "6": 0}

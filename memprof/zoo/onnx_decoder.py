@@ -24,11 +24,6 @@ def decoder(shape: Decoder, cached: bool) -> OnnxModel:
     return _DecoderWriter(shape, cached).model()
 
 
-def parameters(shape: Decoder) -> int:
-    """Values of all weights and norms."""
-    return shape.parameters + (2 * shape.layers + 1) * shape.width
-
-
 class _DecoderWriter:
     """Writes operators in the order of execution. The methods return the names of results."""
 
@@ -57,7 +52,7 @@ class _DecoderWriter:
 
     def _positions(self) -> None:
         """Angles of the tokens' places, and the mask that hides tokens which lie ahead."""
-        zero, one = self._whole("zero", 0), self._whole("one", 1)
+        zero, one = self._constant("zero", 0), self._constant("one", 1)
         length = self._node("Gather", self._node("Shape", "input_ids"), one, axis=0)
         past = zero
         if self.cached:
@@ -65,18 +60,18 @@ class _DecoderWriter:
                 for part in ("key", "value"):
                     self.inputs.append(self._cache(f"past_key_values.{layer}.{part}", "past_sequence"))
                     self.outputs.append(self._cache(f"present.{layer}.{part}", "total_sequence"))
-            past = self._node("Gather", self._node("Shape", "past_key_values.0.key"), self._whole("two", 2), axis=0)
+            past = self._node("Gather", self._node("Shape", "past_key_values.0.key"), self._constant("two", 2), axis=0)
         total = self._node("Add", past, length)
-        rows = self._node("Unsqueeze", self._node("Range", past, total, one), self._wholes("columns", 1))
-        columns = self._node("Unsqueeze", self._node("Range", zero, total, one), self._wholes("rows", 0))
-        hidden, shown = self._real("hidden", _HIDDEN), self._real("shown", 0.0)
+        rows = self._node("Unsqueeze", self._node("Range", past, total, one), self._constant("columns", [1]))
+        columns = self._node("Unsqueeze", self._node("Range", zero, total, one), self._constant("rows", [0]))
+        hidden, shown = self._constant("hidden", _HIDDEN, "<f4"), self._constant("shown", 0.0, "<f4")
         self.mask = self._node("Where", self._node("Less", rows, columns), hidden, shown)
         turns = shapes.ROPE_BASE ** (-np.arange(0, HEAD, 2, dtype="<f8") / HEAD)
         self.constants.append(constant("turns", turns.astype("<f4")))
         angles = self._node("Mul", self._node("Cast", rows, to=TensorProto.FLOAT), "turns")
         angles = self._node("Concat", angles, angles, axis=-1)
         self.cosine, self.sine = self._node("Cos", angles), self._node("Sin", angles)
-        self.scale, self.epsilon = self._real("scale", HEAD**-0.5), self._real("epsilon", shapes.EPSILON)
+        self.scale, self.epsilon = self._constant("scale", HEAD**-0.5, "<f4"), self._constant("epsilon", shapes.EPSILON, "<f4")
 
     def _attention(self, layer: int, x: str) -> str:
         part = f"blk.{layer}."
@@ -90,7 +85,7 @@ class _DecoderWriter:
         keys = self._node("Transpose", self._shared(key), perm=[0, 1, 3, 2])
         scores = self._node("Add", self._node("Mul", self._node("MatMul", query, keys), self.scale), self.mask)
         mixed = self._node("MatMul", self._node("Softmax", scores, axis=-1), self._shared(value))
-        mixed = self._node("Reshape", self._node("Transpose", mixed, perm=[0, 2, 1, 3]), self._wholes("joined", 0, 0, self.shape.width))
+        mixed = self._node("Reshape", self._node("Transpose", mixed, perm=[0, 2, 1, 3]), self._constant("joined", [0, 0, self.shape.width]))
         return self._matrix(mixed, part + "attn_output")
 
     def _feed(self, part: str, x: str) -> str:
@@ -111,7 +106,7 @@ class _DecoderWriter:
 
     def _heads(self, x: str, count: int) -> str:
         """[batch, sequence, count x 64] as [batch, count, sequence, 64]."""
-        return self._node("Transpose", self._node("Reshape", x, self._wholes(f"heads_{count}", 0, 0, count, HEAD)), perm=[0, 2, 1, 3])
+        return self._node("Transpose", self._node("Reshape", x, self._constant(f"heads_{count}", [0, 0, count, HEAD])), perm=[0, 2, 1, 3])
 
     def _turned(self, x: str) -> str:
         """Rotary embedding: each pair of halves is turned by its place's angle (Su et al. 2021)."""
@@ -122,8 +117,8 @@ class _DecoderWriter:
 
     def _shared(self, x: str) -> str:
         """Each KV head for the two queries that share it."""
-        pairs = self._node("Expand", self._node("Unsqueeze", x, self._wholes("pair", 2)), self._wholes("twice", 1, 1, 2, 1, 1))
-        return self._node("Reshape", pairs, self._wholes("every", 0, self.shape.heads, -1, HEAD))
+        pairs = self._node("Expand", self._node("Unsqueeze", x, self._constant("pair", [2])), self._constant("twice", [1, 1, 2, 1, 1]))
+        return self._node("Reshape", pairs, self._constant("every", [0, self.shape.heads, -1, HEAD]))
 
     def _cache(self, name: str, length: str) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", self.shape.kv_heads, length, HEAD])
@@ -133,16 +128,8 @@ class _DecoderWriter:
         self.nodes.append(helper.make_node(kind, list(sources), [name], name=name, **attributes))
         return name
 
-    def _whole(self, name: str, value: int) -> str:
-        return self._constant(name, np.array(value, "<i8"))
-
-    def _wholes(self, name: str, *values: int) -> str:
-        return self._constant(name, np.array(values, "<i8"))
-
-    def _real(self, name: str, value: float) -> str:
-        return self._constant(name, np.array(value, "<f4"))
-
-    def _constant(self, name: str, value: Any) -> str:
+    def _constant(self, name: str, value: object, type: str = "<i8") -> str:
+        """A constant, made once."""
         if all(other.name != name for other in self.constants):
-            self.constants.append(constant(name, value))
+            self.constants.append(constant(name, np.array(value, type)))
         return name

@@ -80,13 +80,13 @@ def assemble(
     return OnnxModel(proto, tuple(constants))
 
 
-def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, location: str = "") -> None:
+def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, location: str | None = None) -> None:
     """Writes a model, its large constants to `side` where that is given.
 
     `location` is the side file's name as the model is to know it, relative to the model. Constants below a page stay in
     the model in any case: runtimes want shapes, bounds and scales in the file itself.
     """
-    entries = _embedded(model.constants) if side is None else _external(model.constants, location)
+    entries = _entries(model.constants, location)
     graph = model.proto.graph.SerializeToString(deterministic=True)
     file.write(_envelope(model.proto))
     file.write(opening(ModelProto.GRAPH_FIELD_NUMBER, len(graph) + sum(entry.bytes_in_graph for entry in entries)))
@@ -113,38 +113,21 @@ class _Entry(Struct, frozen=True):
         return len(self.head) + (self.constant.nbytes if self.offset is None else 0)
 
 
-def _embedded(constants: Iterable[Initializer]) -> list[_Entry]:
-    return [_inside(constant) for constant in constants]
-
-
-def _external(constants: Iterable[Initializer], location: str) -> list[_Entry]:
+def _entries(constants: Iterable[Initializer], location: str | None) -> list[_Entry]:
+    """location: the name of the file for large constants, None where all lie in the model."""
     entries, end = [], 0
     for constant in constants:
-        if constant.nbytes < _PAGE:
-            entries.append(_inside(constant))
-            continue
-        entries.append(_outside(constant, location, end))
-        end += -(-constant.nbytes // _PAGE) * _PAGE
+        tensor = TensorProto(name=constant.name, dims=constant.shape, data_type=_DATA_TYPES[constant.dtype.str[1:]])
+        offset, content, size = None, opening(TensorProto.RAW_DATA_FIELD_NUMBER, constant.nbytes), constant.nbytes
+        if location is not None and constant.nbytes >= _PAGE:
+            offset, content, size = end, b"", 0
+            end += -(-constant.nbytes // _PAGE) * _PAGE
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", location), ("offset", str(offset)), ("length", str(constant.nbytes))):
+                tensor.external_data.add(key=key, value=value)
+        fields = tensor.SerializeToString(deterministic=True) + content
+        entries.append(_Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields) + size) + fields, offset))
     return entries
-
-
-def _inside(constant: Initializer) -> _Entry:
-    content = opening(TensorProto.RAW_DATA_FIELD_NUMBER, constant.nbytes)
-    fields = _tensor(constant).SerializeToString(deterministic=True) + content
-    return _Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields) + constant.nbytes) + fields, None)
-
-
-def _outside(constant: Initializer, location: str, offset: int) -> _Entry:
-    tensor = _tensor(constant)
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(constant.nbytes))):
-        tensor.external_data.add(key=key, value=value)
-    fields = tensor.SerializeToString(deterministic=True)
-    return _Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields)) + fields, offset)
-
-
-def _tensor(constant: Initializer) -> TensorProto:
-    return TensorProto(name=constant.name, dims=constant.shape, data_type=_DATA_TYPES[constant.dtype.str[1:]])
 
 
 def _envelope(proto: ModelProto) -> bytes:

@@ -52,6 +52,9 @@ class _Nodes:
         shift = self.weight(encoding.shift(name, width))
         return self.node("LayerNormalization", [source, scale, shift], name, axis=-1)
 
+    def assembled(self, inputs: Sequence[ValueInfoProto], output: ValueInfoProto) -> OnnxModel:
+        return assemble(self.model, self.nodes, inputs, [output], self.constants.values())
+
 
 def encoder(size_bytes: int) -> OnnxModel:
     """Four layers of attention and feed-forward, heads of 64, with inputs `ids` and `mask`, both int64 [batch, sequence] with at most 2048
@@ -74,11 +77,8 @@ def encoder(size_bytes: int) -> OnnxModel:
     for layer in range(1, encoding.LAYERS + 1):
         hidden = _encoder_layer(net, f"layer_{layer}", hidden, bias, split, joined, width)
     net.node("Identity", [hidden], "output")
-    return _assembled(
-        net,
-        [_open("ids", TensorProto.INT64), _open("mask", TensorProto.INT64)],
-        _open("output", TensorProto.FLOAT, "batch", "sequence", width),
-    )
+    inputs = [_declared(name, TensorProto.INT64, "batch", "sequence") for name in ("ids", "mask")]
+    return net.assembled(inputs, _declared("output", TensorProto.FLOAT, "batch", "sequence", width))
 
 
 def _encoder_layer(net: _Nodes, name: str, hidden: str, bias: str, split: str, joined: str, width: int) -> str:
@@ -116,7 +116,7 @@ def lstm(size_bytes: int) -> OnnxModel:
         source = net.node("Squeeze", [states, net.value("direction", [1], "<i8")], f"lstm_{layer}")
     net.node("Identity", [source], "output")
     shape = ("sequence", "batch", width)
-    return _assembled(net, [_open("input", TensorProto.FLOAT, *shape)], _open("output", TensorProto.FLOAT, *shape))
+    return net.assembled([_declared("input", TensorProto.FLOAT, *shape)], _declared("output", TensorProto.FLOAT, *shape))
 
 
 def loop(size_bytes: int) -> OnnxModel:
@@ -132,12 +132,12 @@ def loop(size_bytes: int) -> OnnxModel:
     for name in ("even", "odd"):
         net.weight(Weight(name, (width, width), math.sqrt(3 / width)))
     net.nodes.append(helper.make_node("Loop", [count, "always", first], ["last", "output"], name="Loop", body=_loop_body(width)))
-    return _assembled(net, [_open("input", TensorProto.FLOAT, *shape)], _open("output", TensorProto.FLOAT, *shape))
+    return net.assembled([_declared("input", TensorProto.FLOAT, *shape)], _declared("output", TensorProto.FLOAT, *shape))
 
 
 def _loop_body(width: int) -> Any:
     def branch(weight: str) -> Any:
-        result = helper.make_tensor_value_info(f"{weight}/product", TensorProto.FLOAT, ["batch", width])
+        result = _declared(f"{weight}/product", TensorProto.FLOAT, "batch", width)
         return helper.make_graph(
             [helper.make_node("MatMul", ["state", weight], [f"{weight}/product"], name=f"MatMul_{weight}")], weight, [], [result]
         )
@@ -152,25 +152,11 @@ def _loop_body(width: int) -> Any:
         helper.make_node("Identity", ["next"], ["state_out"], name="State"),
         helper.make_node("Identity", ["goes_on"], ["goes_on_out"], name="GoesOn"),
     ]
-    return helper.make_graph(
-        nodes,
-        "body",
-        [
-            helper.make_tensor_value_info("step", TensorProto.INT64, []),
-            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("state", TensorProto.FLOAT, ["batch", width]),
-        ],
-        [
-            helper.make_tensor_value_info("goes_on_out", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("state_out", TensorProto.FLOAT, ["batch", width]),
-            helper.make_tensor_value_info("next", TensorProto.FLOAT, ["batch", width]),
-        ],
-    )
+    state = (TensorProto.FLOAT, "batch", width)
+    inputs = [_declared("step", TensorProto.INT64), _declared("goes_on", TensorProto.BOOL), _declared("state", *state)]
+    outputs = [_declared("goes_on_out", TensorProto.BOOL), _declared("state_out", *state), _declared("next", *state)]
+    return helper.make_graph(nodes, "body", inputs, outputs)
 
 
-def _open(name: str, type: int, *shape: int | str) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, type, shape or ("batch", "sequence"))
-
-
-def _assembled(net: _Nodes, inputs: Sequence[ValueInfoProto], output: ValueInfoProto) -> OnnxModel:
-    return assemble(net.model, net.nodes, inputs, [output], net.constants.values())
+def _declared(name: str, type: int, *shape: int | str) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, type, shape)

@@ -67,8 +67,8 @@ def of_fit(fitted: Fitted) -> Resources | None:
 
 
 def _above_edge(limit: tuple[int, str], peak: tuple[int, str]) -> Resource:
-    """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. More than the RSS peak is
-    asked for only if the limit is."""
+    """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. It is above
+    the RSS peak only if the limit is."""
     if limit[0] < peak[0] < limit[0] * (1 + MARGIN):
         return _resource(peak[0], f"{peak[1]}, less than {MARGIN:.0%} above the least limit at full speed", 0)
     return _resource(*limit, 0 if limit[0] == peak[0] else MARGIN)

@@ -76,9 +76,8 @@ class Knob:
 
     values: the words it takes, or one of the types "int", "bytes", "path", "file" (a path that must exist), "text".
     default: the value without a setting; None if the runtime itself decides.
-    acts: "build" (the model file is converted first), "env" (environment of the child) or "load".
-    env: for acts="env", either a variable's name that takes the value as it is (bytes as a plain number), or a mapping from each value
-        to the variables it sets.
+    acts: "load", or "build" (the model file is converted first). A knob with `env` acts by the environment of the child.
+    env: either a variable's name that takes the value as it is (bytes as a plain number), or a mapping from each value to the variables it sets.
     tries: for a knob whose values are a type, the values that a search for the best tries.
     needs: the value that another knob must have, by its name, where this one does not have its default.
     bounds: "bytes" or "entries" for a knob that says how many of them a cache holds at most, 0 for no cache: `memprof grow` then says where
@@ -87,32 +86,18 @@ class Knob:
         a text by value. None if the variables of `env` say it all; "" for a setting that is memprof's own.
     """
 
-    def __init__(self, name, values, default, acts, meaning, env=None, tries=(), needs=None, bounds=None, call=None):
+    def __init__(self, name, values, default, meaning, acts="load", env=None, tries=(), needs=None, bounds=None, call=None):
         if acts not in ("build", "env", "load"):
             raise ValueError(f"{name}: a knob acts at build, env or load, not {acts}")
-        self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, meaning, env
+        self.name, self.values, self.default, self.meaning, self.env = name, values, default, meaning, env
+        self.acts = acts if env is None else "env"
         if bounds not in (None, "bytes", "entries") or (bounds and values not in ("int", "bytes")):
             raise ValueError(f"{name}: a knob of a number or a size bounds a cache in bytes or entries, not in {bounds}")
         self.tries, self.needs, self.bounds, self.call = tries, needs or {}, bounds, call
 
     def calling(self, call):
         """The same knob of a runtime whose interface has other words for it."""
-        return Knob(self.name, self.values, self.default, self.acts, self.meaning, self.env, self.tries, self.needs, self.bounds, call)
-
-    def describe(self):
-        """The knob as plain data, for the process that reads and checks the user's words."""
-        return {
-            "name": self.name,
-            "values": self.values if isinstance(self.values, str) else list(self.values),
-            "default": self.default,
-            "acts": self.acts,
-            "meaning": self.meaning,
-            "env": self.env,
-            "tries": list(self.tries),
-            "needs": self.needs,
-            "bounds": self.bounds,
-            "call": self.call,
-        }
+        return Knob(**dict(vars(self), call=call))
 
     def value(self, text):
         """The typed value of a checked text: a bool for on/off, an int for int and bytes, else the text itself."""
@@ -129,36 +114,32 @@ COMMON_KNOBS = (
         "malloc_arenas",
         "int",
         None,
-        "env",
         "most arenas glibc's malloc may open (its own: 8 a CPU)",
-        "MALLOC_ARENA_MAX",
-        ("1",),
+        env="MALLOC_ARENA_MAX",
+        tries=("1",),
         call="MALLOC_ARENA_MAX={value} in the environment, or mallopt(M_ARENA_MAX, {value}) in C",
     ),
     Knob(
         "malloc_mmap_threshold",
         "bytes",
         None,
-        "env",
         "blocks from this size on get separate mappings and go back to the kernel when freed (its own: 128 KiB, growing)",
-        "MALLOC_MMAP_THRESHOLD_",
-        ("64KiB", "1MiB"),
+        env="MALLOC_MMAP_THRESHOLD_",
+        tries=("64KiB", "1MiB"),
         call="MALLOC_MMAP_THRESHOLD_={value} in the environment, or mallopt(M_MMAP_THRESHOLD, {value}) in C",
     ),
     Knob(
         "malloc_trim",
         ON_OFF,
         "off",
-        "load",
         "call malloc_trim(0) at the end of MODEL_LOAD and of PREPARE",
         call={"on": "malloc_trim(0) once the model is loaded, and again once it is prepared"},
     ),
-    Knob("preload", "file", None, "env", "a shared library to preload, such as another allocator", "LD_PRELOAD"),
+    Knob("preload", "file", None, "a shared library to preload, such as another allocator", env="LD_PRELOAD"),
     Knob(
         "ballast",
         "bytes",
         "0",
-        "load",
         "hold this much more from the start of MODEL_LOAD on: a known increase, to prove a gate with",
         call="",
     ),
@@ -168,7 +149,7 @@ COMMON_KNOBS = (
 def primitive_cache(needs=None):
     """The knob of a runtime that has oneDNN's primitives made for each shape again. The library reads the variable when it is loaded."""
     meaning = "how many of oneDNN's kernels made for shapes are kept for when such a shape comes again; 0 keeps none (its own: 1024)"
-    return Knob("primitive_cache", "int", None, "env", meaning, "ONEDNN_PRIMITIVE_CACHE_CAPACITY", ("0",), needs, "entries")
+    return Knob("primitive_cache", "int", None, meaning, env="ONEDNN_PRIMITIVE_CACHE_CAPACITY", tries=("0",), needs=needs, bounds="entries")
 
 
 class Options:

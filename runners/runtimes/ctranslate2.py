@@ -26,7 +26,6 @@ class Runtime:
             "compute_type",
             ("default", "float32", "int16", "int8"),
             "default",
-            "load",
             "the type to hold the weights and to compute in (its own: that of the model's file)",
             call='Generator or Translator(path, compute_type="{value}")',
         ),

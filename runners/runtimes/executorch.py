@@ -4,11 +4,11 @@ _load_program reads a .pte, load_method reserves the memory that was planned for
 packs. Which operators run on XNNPACK and which on the portable kernels was decided when the .pte was made: a note says it.
 """
 
-import mmap
 import os
 import struct
 
 from . import ON_OFF, Knob, Refused, installed_version
+from ._flatbuffers import FlatFile
 
 # c10::ScalarType (c10/core/ScalarType.h)
 _TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool"}
@@ -27,7 +27,6 @@ class Runtime:
             "mmap",
             ON_OFF,
             "on",
-            "load",
             "map the .pte, or read it into memory",
             call={"off": "_load_program_from_buffer(data) in place of _load_program(path)"},
         ),
@@ -102,52 +101,19 @@ class Program:
     """
 
     def __init__(self, path):
-        # Mapped, so that the weights behind the program are not read here.
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as self._data:
+        with open(path, "rb") as file:
             try:
-                self._read()
-            except (struct.error, IndexError, UnicodeDecodeError):
+                self._read(FlatFile(file))
+            except (struct.error, IndexError, ValueError):
                 raise Refused("%s is no .pte, or damaged" % os.path.basename(path)) from None
 
-    def _read(self):
-        if self._data[4:6] != b"ET":
-            raise IndexError
-        program = self._u32(0)
-        plan = self._tables(program, 1)[0]
-        self.name = self._text(plan, 0)
-        self.operators = [".".join(filter(None, (self._text(each, 0), self._text(each, 1)))) for each in self._tables(plan, 6)]
-        self.delegates = [self._text(each, 0) for each in self._tables(plan, 7)]
-        start, count = self._vector(plan, 8)
+    def _read(self, flat):
+        if flat.values("2s", 4) != (b"ET",):
+            raise ValueError
+        plan = flat.tables(flat.follow(0), 1)[0]
+        self.name = flat.text(plan, 0)
+        self.operators = [".".join(filter(None, (flat.text(each, 0), flat.text(each, 1)))) for each in flat.tables(plan, 6)]
+        self.delegates = [flat.text(each, 0) for each in flat.tables(plan, 7)]
+        start, count = flat.vector(plan, 8)
         # The first is not used: program.fbs, non_const_buffer_sizes.
-        self.planned = struct.unpack_from("<%dq" % count, self._data, start)[1:]
-
-    # FlatBuffers: a table begins with the distance back to its vtable, which has the fields' distances from the table.
-
-    def _u32(self, at):
-        return struct.unpack_from("<I", self._data, at)[0]
-
-    def _field(self, table, index):
-        vtable = table - struct.unpack_from("<i", self._data, table)[0]
-        size = struct.unpack_from("<H", self._data, vtable)[0]
-        place = 4 + 2 * index
-        offset = struct.unpack_from("<H", self._data, vtable + place)[0] if place + 2 <= size else 0
-        return table + offset if offset else None
-
-    def _vector(self, table, index):
-        """Where the first element of a vector lies, and how many there are."""
-        field = self._field(table, index)
-        if field is None:
-            return 0, 0
-        start = field + self._u32(field)
-        count = self._u32(start)
-        if count > len(self._data) // 4:
-            raise IndexError
-        return start + 4, count
-
-    def _tables(self, table, index):
-        start, count = self._vector(table, index)
-        return [at + self._u32(at) for at in range(start, start + 4 * count, 4)]
-
-    def _text(self, table, index):
-        start, count = self._vector(table, index)
-        return self._data[start : start + count].decode()
+        self.planned = flat.values("%dq" % count, start)[1:]

@@ -30,23 +30,21 @@ class Runtime:
             "chunk",
             "int",
             None,
-            "load",
             "tokens of a prompt that are computed at once (its own: all of them); activations are those of a chunk",
             tries=("32", "128"),
             call="GeneratorParams.set_search_options(chunk_size={value})",
         ),
-        Knob("arena", ON_OFF, "on", "load", "ONNX Runtime's CPU memory arena", call=_entry("enable_cpu_mem_arena", "false")),
-        Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block", call=_entry("enable_mem_pattern", "false")),
+        Knob("arena", ON_OFF, "on", "ONNX Runtime's CPU memory arena", call=_entry("enable_cpu_mem_arena", "false")),
+        Knob("mem_pattern", ON_OFF, "on", "plan all activations of a run as one block", call=_entry("enable_mem_pattern", "false")),
         Knob(
             "prepacking",
             ON_OFF,
             "on",
-            "load",
             "repack weights into the layout that the kernels like best",
             call=_entry("session.disable_prepacking", '"1"'),
         ),
-        Knob("prompt", "int", _PROMPT, "load", "tokens of each request's prompt", call=""),
-        Knob("generate", "int", _GENERATE, "load", "tokens generated for each request", call=""),
+        Knob("prompt", "int", _PROMPT, "tokens of each request's prompt", call=""),
+        Knob("generate", "int", _GENERATE, "tokens generated for each request", call=""),
     )
 
     def __init__(self):

@@ -4,6 +4,7 @@ CompiledModel loads and prepares in one step, so that with it MODEL_LOAD include
 repacked weights in a file. Seen with 2.3.
 """
 
+import math
 import os
 
 from . import ON_OFF, Knob, Refused
@@ -33,7 +34,6 @@ class Runtime(InterpreterRuntime):
             "node_fusion",
             ON_OFF,
             "on",
-            "load",
             "hand connected operators to XNNPACK together rather than one by one",
             call={"off": "Interpreter(..., experimental_disable_delegate_node_fusion=True)"},
             needs={"api": "interpreter"},
@@ -42,7 +42,6 @@ class Runtime(InterpreterRuntime):
             "api",
             ("interpreter", "compiled_model"),
             "interpreter",
-            "load",
             "which of LiteRT's two interfaces executes the model",
             call={"compiled_model": "CompiledModel.from_file(path, options=Options(cpu_options=CpuOptions(...)))"},
         ),
@@ -50,8 +49,8 @@ class Runtime(InterpreterRuntime):
             "weight_cache",
             ON_OFF,
             "off",
-            "build",
             "XNNPACK's repacked weights lie in a file made beforehand and are mapped from it",
+            acts="build",
             call={"on": "CpuOptions.xnnpack_weight_cache_path = path"},
             needs={"api": "compiled_model"},
         ),
@@ -134,10 +133,8 @@ class Runtime(InterpreterRuntime):
         details = self._compiled.get_output_tensor_details(self._key)
         arrays = []
         for buffer, name in zip(self._outputs, self._compiled.get_signature_by_index(0)["outputs"]):
-            count = 1
-            for size in details[name]["shape"]:
-                count *= size
-            arrays.append(buffer.read(count, details[name]["dtype"]).reshape(details[name]["shape"]))
+            shape = details[name]["shape"]
+            arrays.append(buffer.read(math.prod(shape), details[name]["dtype"]).reshape(shape))
         return arrays
 
     def _settings(self, options):

@@ -29,8 +29,8 @@ class Runtime:
             "weights",
             ("f32", "f16", "int8"),
             "f32",
-            "build",
             "the type of the weights in the file that a model is converted to; the session holds them as f32 again",
+            acts="build",
             call={
                 "f16": "mnnconvert --fp16 writes the .mnn file to load",
                 "int8": "mnnconvert --weightQuantBits 8 writes the .mnn file to load",
@@ -40,8 +40,8 @@ class Runtime:
             "placed",
             ("embedded", "separate"),
             "embedded",
-            "build",
             "weights in the .mnn file that a model is converted to, or beside it, from where they are read once and not kept",
+            acts="build",
             call={
                 "separate": "mnnconvert --saveExternalData writes the .mnn file to load, with Interpreter.setExternalFile(path of the weights)"
             },
@@ -50,7 +50,6 @@ class Runtime:
             "winograd",
             ("0", "1", "2", "3"),
             "3",
-            "load",
             "how far the weights of 3x3 convolutions may grow for Winograd's algorithm; 0 leaves them as they are",
             call="Interpreter.setSessionHint(3, {value}), where 3 is WINOGRAD_MEMORY_LEVEL of HintMode in C++",
         ),

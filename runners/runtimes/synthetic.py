@@ -3,7 +3,7 @@
 The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...], "execute": [...], "release": [...]}`, each step
 one of
 
-    {"allocate": NAME, "bytes": N, "touch": true}   an anonymous mapping; touched pages are written (random where "random" is true)
+    {"allocate": NAME, "bytes": N, "touch": true}   an anonymous mapping; touched pages are written
     {"free": NAME}                                  unmap it
     {"spike": N, "hold_s": S}                       allocate, touch, hold, free: a transient; in `threads` threads where given, all at once
     {"map": PATH, "as": NAME, "read": true}         map a file (relative to the scenario); read every page of it
@@ -12,12 +12,10 @@ one of
     {"fork": N, "for_s": S}                         N children that sleep (and may outlive it)
     {"crash": "SIGSEGV"}  {"exit": CODE}  {"raise": TEXT}  {"hang": true}
     {"print": TEXT, "times": N, "to": "stderr"}     write to stdout or stderr
-    {"close_marks": true}                           close every descriptor from 3 on
-    {"steal_marks": PATH}                           close them and open PATH in their place
-    {"write_marks": TEXT}                           write TEXT and a line's end where the marks go
+    {"steal_marks": PATH}                           close every descriptor from 3 on and open PATH where the marks went
 
-A size N may be a law: {"x*y": BYTES, ...}, the sum of products of the knobs x, y and z. A factor is a knob, `up(x)` for x rounded up to a power
-of two, or `x/N` for the pages of N that x fills. The key "" is a constant. With "above": {"x": N} a step is taken only where x is larger than N.
+A size N may be a law: {"x*y": BYTES, ...}, the sum of products of the knobs x, y and z. The key "" is a constant. With "above": {"x": N} a step
+is taken only where x is larger than N.
 
 Memory that is still there after the steps of "release" ends with the runtime. It comes from mmap and is touched through memset, so that neither
 the allocator nor the garbage collector moves a figure.
@@ -44,10 +42,10 @@ class Runtime:
     default_threads = 1
     notes = ()
     knobs = (
-        Knob("extra", "bytes", "0", "load", "allocate and touch this much more in MODEL_LOAD: a known increase", call=""),
-        Knob("x", "int", "1", "load", "a number that a scenario's sizes may depend on", call=""),
-        Knob("y", "int", "1", "load", "another such number", call=""),
-        Knob("z", "int", "1", "load", "a third such number", call=""),
+        Knob("extra", "bytes", "0", "allocate and touch this much more in MODEL_LOAD: a known increase", call=""),
+        Knob("x", "int", "1", "a number that a scenario's sizes may depend on", call=""),
+        Knob("y", "int", "1", "another such number", call=""),
+        Knob("z", "int", "1", "a third such number", call=""),
     )
 
     def load(self, model, options):
@@ -96,19 +94,15 @@ class Runtime:
     def _product(self, words):
         product = 1
         for word in filter(None, words.split("*")):
-            name, _, page = word.partition("/")
-            rounded = name.startswith("up(") and name.endswith(")")
-            name = name[3:-1] if rounded else name
-            if name not in self._numbers:
-                raise Refused(f"a scenario's size has no {name!r}: x, y and z are numbers")
-            number = self._numbers[name]
-            product *= 1 << (number - 1).bit_length() if rounded else -(-number // int(page)) if page else number
+            if word not in self._numbers:
+                raise Refused(f"a scenario's size has no {word!r}: x, y and z are numbers")
+            product *= self._numbers[word]
         return product
 
     def _do_allocate(self, step):
         memory = mmap.mmap(-1, self._size(step["bytes"]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if step.get("touch", True):
-            _touch(memory, step.get("random", False))
+            _touch(memory)
         self._held[step["allocate"]] = memory
 
     def _do_free(self, step):
@@ -186,32 +180,20 @@ class Runtime:
             target.buffer.write(data)
         target.flush()
 
-    def _do_close_marks(self, step):
-        os.closerange(3, 256)
-
     def _do_steal_marks(self, step):
         number = int(os.environ["MEMPROF_MARKS"].split(":")[0])
         os.closerange(3, 256)
         opened = os.open(os.path.join(self._folder, step["steal_marks"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, number)
 
-    def _do_write_marks(self, step):
-        number = int(os.environ["MEMPROF_MARKS"].split(":")[0])
-        os.write(number, step["write_marks"].encode("utf-8", "surrogateescape") + b"\n")
-
 
 def _touched(size):
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    _touch(memory, False)
+    _touch(memory)
     return memory
 
 
-def _touch(memory, random):
-    if random:
-        block = 1 << 20
-        for offset in range(0, len(memory), block):
-            memory[offset : offset + block] = os.urandom(min(block, len(memory) - offset))
-        return
+def _touch(memory):
     view = (ctypes.c_char * len(memory)).from_buffer(memory)
     ctypes.memset(view, 1, len(memory))  # releases the GIL: several threads touch at once
     del view

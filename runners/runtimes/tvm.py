@@ -5,6 +5,7 @@ the package onnx and a linker (gcc or clang). Seen with 0.27.
 """
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -41,23 +42,22 @@ class Runtime:
             "weights",
             ("embedded", "separate"),
             "embedded",
-            "build",
             "weights inside the library, or in a file of parameters beside it",
+            acts="build",
             call={"separate": "weights as inputs of the compiled graph, from tvm.runtime.load_param_dict_from_file"},
         ),
         Knob(
             "memory_plan",
             ON_OFF,
             "on",
-            "build",
             "plan the activations' storage when compiling, rather than allocate each in a run",
+            acts="build",
             call={"off": 'tvm.transform.PassContext(disabled_pass=["StaticPlanBlockMemory"]) when compiling'},
         ),
         Knob(
             "allocator",
             ("pooled", "naive"),
             "pooled",
-            "load",
             "keep freed activations for reuse, or give them back at once",
             call={"naive": 'VirtualMachine(library, device, "naive")'},
         ),
@@ -65,9 +65,8 @@ class Runtime:
             "runtime_only",
             ON_OFF,
             "off",
-            "env",
             "load TVM's runtime without its compiler",
-            {"on": {"TVM_USE_RUNTIME_LIB": "1"}, "off": {"TVM_USE_RUNTIME_LIB": "0"}},
+            env={"on": {"TVM_USE_RUNTIME_LIB": "1"}, "off": {"TVM_USE_RUNTIME_LIB": "0"}},
         ),
     )
 
@@ -282,7 +281,4 @@ def _dtype(number):
 
 
 def _bytes(weight):
-    count = _dtype(weight.data_type).itemsize
-    for size in weight.dims:
-        count *= size
-    return count
+    return _dtype(weight.data_type).itemsize * math.prod(weight.dims)

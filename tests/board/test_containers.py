@@ -9,7 +9,7 @@ import pytest
 from support.native_programs import folded
 from support.recorder_runs import with_patience
 
-from memprof.programs.recorder_zip import recorder_zip
+from memprof.programs.source_zips import recorder_zip
 from memprof.recording.order import lines
 from memprof.records.recorder_order import CommandStart, GroupOrder, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run

@@ -16,7 +16,7 @@ from support.native_programs import HEAD, HEADER, folded
 from support.recorder_runs import with_patience
 
 from memprof.doctor import devices
-from memprof.programs.recorder_zip import recorder_zip
+from memprof.programs.source_zips import recorder_zip
 from memprof.recording.order import lines
 from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run

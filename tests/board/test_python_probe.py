@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from support.native_programs import folded
 
 from memprof.base.counter_bounds import peak_bound
-from memprof.programs.recorder_zip import recorder_zip
+from memprof.programs.source_zips import recorder_zip
 from memprof.recording.order import lines
 from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model

@@ -120,7 +120,7 @@ def test_user_runtime_with_knob(tmp_path):
     top = "from runtimes import Knob\n"
     load = "self.held = bytearray(options.knobs['size'])"
     mine = runtime_file(tmp_path, top=top, load=load)
-    mine.write_text(mine.read_text() + "    knobs = (Knob('size', 'bytes', '0', 'load', 'this much is held'),)\n")
+    mine.write_text(mine.read_text() + "    knobs = (Knob('size', 'bytes', '0', 'this much is held'),)\n")
     model = tmp_path / "model"
     model.write_bytes(b"any")
 

@@ -502,7 +502,7 @@ def test_variant_failure_stops_no_other(memprof, scenario, tmp_path):
 
 def test_unconverted_model_loaded_through_symlink(memprof, scenario, tmp_path):
     mine = runtime_file(tmp_path, top="from runtimes import Knob", load="assert os.path.basename(model) == 'model.json', model")
-    knob = "    knobs = (Knob('make', ('it',), None, 'build', 'convert'),)\n"
+    knob = "    knobs = (Knob('make', ('it',), None, 'convert', acts='build'),)\n"
     mine.write_text(mine.read_text() + knob + "    @staticmethod\n    def build(model, folder, options): return model\n")
     stored = tmp_path / ".dvc" / "cache" / "files" / "md5" / "ab" / ("0" * 30)
     stored.parent.mkdir(parents=True)
@@ -520,7 +520,7 @@ def row(table, name):
 
 def test_conversion_failures_precede_measurements(memprof, scenario, tmp_path):
     build = """
-    knobs = (Knob('make', ('good', 'bad', 'crash'), None, 'build', 'convert'),)
+    knobs = (Knob('make', ('good', 'bad', 'crash'), None, 'convert', acts='build'),)
     @staticmethod
     def build(model, folder, options):
         if options.knobs['make'] == 'bad': raise ValueError('not convertible')

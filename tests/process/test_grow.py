@@ -134,7 +134,7 @@ class Runtime:
     formats = (".json",)
     version = "1"
     default_threads = 1
-    knobs = (Knob("keep", "bytes", "0", "load", "bytes of earlier results that are kept", bounds="bytes"),)
+    knobs = (Knob("keep", "bytes", "0", "bytes of earlier results that are kept", bounds="bytes"),)
     kept = []
 
     def load(self, model, options):

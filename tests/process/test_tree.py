@@ -20,7 +20,7 @@ from support.recorder_runs import BOTH_RECORDERS, MIB, NEAR_MIB, sentence, wait_
 
 from memprof.places import recorder_start
 from memprof.places.machine import this_machine
-from memprof.programs.recorder_zip import recorder_zip
+from memprof.programs.source_zips import recorder_zip
 from memprof.recording.order import lines
 from memprof.records import store
 from memprof.records.recorder_order import CommandStart, Message, Start

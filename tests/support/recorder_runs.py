@@ -36,8 +36,6 @@ KNOB = """
 class Knob:
     def __init__(self, name, values, default, acts="load"):
         self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, name, None
-    def describe(self):
-        return {"name": self.name, "values": list(self.values), "default": self.default, "acts": self.acts, "meaning": "", "env": None}
     def value(self, text):
         return text
 """

@@ -123,7 +123,7 @@ def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
 def prune(gone: bool, keep: int | None, folder: str) -> None:
     """Remove files from a history."""
     from ...base.units import counted
-    from ...versions import commits, history_file
+    from ...versions import history_file, worktrees
     from ...versions import history_folder as kept
 
     if not gone and keep is None:
@@ -131,7 +131,7 @@ def prune(gone: bool, keep: int | None, folder: str) -> None:
     root = _root()
     if gone and root is None:
         raise InputError("--gone: this folder lies in no git repository, so no commit can be told to be gone")
-    if gone and root is not None and commits.shallow(root):
+    if gone and root is not None and worktrees.shallow(root):
         raise InputError("--gone: this clone is shallow, so commits that it lacks need not be gone; git fetch --unshallow brings them")
     loaded = kept.load(Path(folder))
     paths = history_file.surplus(loaded, root, gone, keep)

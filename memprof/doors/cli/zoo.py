@@ -22,15 +22,7 @@ def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> 
 
 
 def _formats(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    formats = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    for format in formats:
-        if format not in zoo.FORMATS:
-            raise UsageError(f"unknown format {format!r}: {', '.join(zoo.FORMATS)}")
-    return formats
-
-
-def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else units.parse_bytes(text)
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",")))
 
 
 _EPILOG = """\b
@@ -67,9 +59,7 @@ Examples:
     type=click.Choice(zoo.TYPES),
     help="The type of weights and activations; int8 is fully quantized. float16, q8_0 and q4_0 are for gguf.  [default: float32; gguf: float16]",
 )
-@click.option(
-    "--size", callback=_size, metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]"
-)
+@click.option("--size", metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]")
 @click.option("--open", "open_", is_flag=True, help="Leave batch, height and width open (ONNX nets for images).")
 @click.option("--external-data", is_flag=True, help="Put ONNX weights into FILE.data. Above 1.9 GiB they always go there.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
@@ -85,7 +75,7 @@ def command(
     formats: tuple[str, ...],
     output: Path,
     type_: str | None,
-    size: int | None,
+    size: str | None,
     open_: bool,
     external_data: bool,
     force: bool,
@@ -98,11 +88,12 @@ def command(
     """
     if output.name in ("", ".."):
         raise UsageError(f"-o {output} is a folder: name the model in it, -o {output / name}")
-    paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
+    size_bytes = units.parse_bytes(size) if size is not None else None
     # With several formats, an option of ONNX is for the ONNX file.
     only_onnx = [format == "onnx" or len(formats) == 1 for format in formats]
     for format, onnx in zip(formats, only_onnx, strict=True):
-        zoo.check(name, format, type_, size, external_data and onnx, open_ and onnx)  # all of them before the first is written
+        zoo.check(name, format, type_, size_bytes, external_data and onnx, open_ and onnx)  # all of them before the first is written
+    paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
     made = []
     for format, path, onnx in zip(formats, paths, only_onnx, strict=True):
         files = zoo.make(
@@ -110,7 +101,7 @@ def command(
             path,
             format=format,
             type=type_,
-            size_bytes=size,
+            size_bytes=size_bytes,
             external_data=external_data and onnx,
             open_dimensions=open_ and onnx,
             overwrite=force,

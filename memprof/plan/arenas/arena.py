@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import random
 import time
 from bisect import insort_left
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +25,6 @@ Verdict = Literal["met", "impossible", "undecided"]
 
 _ROUNDS = 14
 _STEPS = 1500
-_CLIMBS = 300
 _SOLVER_ROUND = 2
 _FEW = 256  # of so many buffers a look at each takes less time than numpy's calls
 
@@ -164,10 +162,9 @@ def pack(
 ) -> Packing:
     """The smallest arena that could be found, or with a capacity (bytes) the first that fits it.
 
-    Heuristics come first: placing by size, area, lifetime and start, then a local search over the order (as in the hill climbing of TVM's memory
-    planner). Then follow exact search within capacities between bound and best (skyline.py), in rounds of growing effort, and ortools' CP-SAT
-    where it is installed and `solver` allows it. Work is counted in steps. A time limit that is reached can only leave a gap, which the result
-    states. first: what `greedy` makes of the same buffers, where that is known.
+    Heuristics come first: placing by size, area, lifetime, start and end. Then follow exact search within capacities between bound and best
+    (skyline.py), in rounds of growing effort, and ortools' CP-SAT where it is installed and `solver` allows it. Work is counted in steps. A time
+    limit that is reached can only leave a gap, which the result states. first: what `greedy` makes of the same buffers, where that is known.
     """
     end = time.monotonic() + time_limit_s
 
@@ -181,8 +178,6 @@ def pack(
         if state.done or expired():
             break
         state.search(_STEPS << 2 * round_, 100 * round_, expired)
-        if round_ == 1:
-            state.climb(_CLIMBS, expired)
         if installed and round_ == _SOLVER_ROUND:
             state.solve((end - time.monotonic()) * 2 / 3)
     return state.packing()
@@ -229,45 +224,19 @@ class _Packer:
         if not self.buffers:
             self.size = 0
             return
-        self.order = sorted(range(len(self.buffers)), key=lambda index: (-self.buffers[index].size, self.buffers[index].lower, index))
         self.take([offset // self.unit for offset in first.offsets], "greedy by size")
         for name, key in keys:
             for best_fit in (True, False):
                 if self.done or expired():
                     return
                 order = sorted(range(len(self.buffers)), key=lambda index: (*key(self.buffers[index]), index))
-                if self.take(_place(self.buffers, order, best_fit=best_fit), f"placing {name}"):
-                    self.order = order
+                self.take(_place(self.buffers, order, best_fit=best_fit), f"placing {name}")
 
-    def take(self, offsets: Sequence[int], how: str) -> bool:
+    def take(self, offsets: Sequence[int], how: str) -> None:
         """Keep a packing if it is better."""
         size = _size(self.buffers, offsets)
-        if size >= self.size:
-            return False
-        self.offsets, self.size, self.how = tuple(offsets), size, how
-        return True
-
-    def climb(self, tries: int, expired: Callable[[], bool]) -> None:
-        """Local search over the order of placing: a buffer at the top goes before a buffer that it is alive with."""
-        rng = random.Random(0)
-        order, offsets, size = list(self.order), self.offsets, self.size
-        for _ in range(tries):
-            if self.done or expired():
-                return
-            top = [index for index, buffer in enumerate(self.buffers) if offsets[index] + buffer.size == size]
-            moved = self.buffers[chosen := rng.choice(top)]
-            at = order.index(chosen)
-            earlier = [place for place in range(at) if _meet(self.buffers[order[place]], moved)]
-            if not earlier:
-                order = order[at:] + order[:at]
-                continue
-            changed_order = [index for index in order if index != chosen]
-            changed_order.insert(rng.choice(earlier), chosen)
-            changed_offsets = _place(self.buffers, changed_order)
-            changed_size = _size(self.buffers, changed_offsets)
-            if changed_size <= size or rng.random() < 0.05:
-                order, offsets, size = changed_order, changed_offsets, changed_size
-                self.take(changed_offsets, "local search")
+        if size < self.size:
+            self.offsets, self.size, self.how = tuple(offsets), size, how
 
     def search(self, steps: int, seed: int, expired: Callable[[], bool]) -> None:
         """Exact search within one capacity after the other, from the bound up to the best arena so far."""
@@ -333,7 +302,3 @@ def _apart(buffers: Sequence[Buffer]) -> list[list[int]]:
         groups[-1].append(index)
         until = max(until, buffers[index].upper)
     return groups
-
-
-def _meet(buffer: Buffer, other: Buffer) -> bool:
-    return buffer.lower < other.upper and other.lower < buffer.upper

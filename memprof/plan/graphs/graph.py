@@ -12,20 +12,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from ...base.errors import InputError, UsageError, near
-from ...models import MOST_DIMENSIONS
-
-# Bits of an element by its type's name: ONNX's names in numpy's spelling (onnx.proto3, TensorProto.DataType) and TFLite's (schema.fbs,
-# TensorType). Types below a byte are packed; string, resource and variant have no size that a graph would tell.
-BITS = {
-    **dict.fromkeys(("float32", "int32", "uint32"), 32),
-    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 64),
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
-    **dict.fromkeys(("int8", "uint8", "bool"), 8),
-    **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8),
-    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
-    **dict.fromkeys(("int2", "uint2"), 2),
-    "complex128": 128,
-}
+from ...models import BITS, MOST_DIMENSIONS
 
 # The most that a reader takes: a graph of more operators cannot be planned in any useful time, and no memory holds more bytes.
 MOST_OPERATORS = 30_000

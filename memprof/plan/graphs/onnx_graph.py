@@ -65,7 +65,7 @@ class _OnnxReader:
         self.remarks = Remarks()
         self.places: list[int] = []
         self.moved = ""
-        self._weights: list[Constant] = []
+        self.weights: list[Constant] = []
         self._foreign: Counter[str] = Counter()
         self._fused = 0
         self._sparse: list[str] = []
@@ -92,7 +92,7 @@ class _OnnxReader:
             self.remarks.assumptions.append(f"sparse weights ({len(self._sparse)}) count as stored; a runtime that unpacks them holds more")
         return replace(
             main,
-            weights=tuple(self._weights),
+            weights=tuple(self.weights),
             assumptions=tuple(self.remarks.assumptions),
             unknown=tuple(self.remarks.unknown),
             moved=self.moved,
@@ -109,8 +109,8 @@ class _OnnxReader:
 
     def add_weight(self, weight: Constant) -> int:
         """Keep a weight; returns its number."""
-        self._weights.append(weight if weight.name.isprintable() else replace(weight, name=shown(weight.name)))
-        return len(self._weights) - 1
+        self.weights.append(weight if weight.name.isprintable() else replace(weight, name=shown(weight.name)))
+        return len(self.weights) - 1
 
     def tensor_weight(self, tensor: Any, name: str) -> int:
         """Keep a TensorProto as a weight; returns its number. Raises InputError for an impossible shape."""
@@ -136,11 +136,7 @@ class _OnnxReader:
 
     def not_trainable(self, number: int) -> None:
         """Mark a weight as a running statistic."""
-        self._weights[number] = replace(self._weights[number], trainable=False)
-
-    def weight(self, number: int) -> Constant:
-        """The weight of that number."""
-        return self._weights[number]
+        self.weights[number] = replace(self.weights[number], trainable=False)
 
     def count_operator(self, node: Any, folded: bool) -> None:
         """Count an operator for the remarks on foreign and quantizing operators."""
@@ -295,8 +291,8 @@ class _Scope:
                     Unknown("results computed from constants whose size is not known", (shown(f"{text} ({why})"),))
                 )
             if fused:  # the weight is held, and read, as it is quantized
-                bytes = sum(self._reader.weight(weight).bytes or 0 for weight in weights)
-            sources = any(self._reader.weight(weight).trainable for weight in weights) or node.op_type == "ConstantOfShape"
+                bytes = sum(self._reader.weights[weight].bytes or 0 for weight in weights)
+            sources = any(self._reader.weights[weight].trainable for weight in weights) or node.op_type == "ConstantOfShape"
             trainable = type in FLOATING and sources and not fused
             number = self._reader.add_weight(Constant(text, type, shape or (), bytes, None, trainable))
             self._constants[text] = number
@@ -396,6 +392,6 @@ class _Scope:
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         if name in self._constants:
-            return self._reader.weight(self._constants[name]).shape
+            return self._reader.weights[self._constants[name]].shape
         number = self._numbers.get(name)
         return self._tensors[number].shape if number is not None else None

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from ...base.errors import InputError, UsageError, os_reason
 from ...base.files import FORCE, Torn, check_new, mapped, replacing
-from ...base.protobuf import BYTES, Field, fields, opening
+from ...base.protobuf import BYTES, fields, opening
 from ...models import companion_files, flatbuffer, tflite_file
 from ...models.identity import files_of
 from . import onnx_proto
@@ -76,17 +76,13 @@ def _onnx(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> 
     inside = list(fields(data, graph.begin, graph.end))
     nodes = [part for part in inside if part.number == 1 and part.wire == BYTES]
     ordered = iter(_whole_order(onnx_proto.load(path).graph, places))
-    out.write(data[: graph.start])
-    out.write(opening(7, graph.end - graph.begin))
-    for part in inside:
-        moved = nodes[next(ordered)] if part.number == 1 and part.wire == BYTES else part
-        _copy(data, moved, out)
-    _copy(data, Field(0, 0, graph.end, graph.end, len(data)), out)
-
-
-def _copy(data: mmap.mmap, part: Field, out: BinaryIO) -> None:
-    for at in range(part.start, part.end, 1 << 24):
-        out.write(data[at : min(at + (1 << 24), part.end)])
+    with memoryview(data) as view:  # written without a copy in memory
+        out.write(view[: graph.start])
+        out.write(opening(7, graph.end - graph.begin))
+        for part in inside:
+            moved = nodes[next(ordered)] if part.number == 1 and part.wire == BYTES else part
+            out.write(view[moved.start : moved.end])
+        out.write(view[graph.end :])
 
 
 def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
@@ -132,9 +128,7 @@ def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -
     # Operators that are computed once at load keep their places before all others.
     order = [*(number for number in range(count) if number not in planned), *places]
     content = b"".join(struct.pack("<I", tables[number] - (begin + 4 * slot)) for slot, number in enumerate(order))
-    for start in range(0, begin, 1 << 24):
-        out.write(data[start : min(start + (1 << 24), begin)])
-    out.write(content)
-    end = begin + 4 * count
-    for start in range(end, len(data), 1 << 24):
-        out.write(data[start : min(start + (1 << 24), len(data))])
+    with memoryview(data) as view:
+        out.write(view[:begin])
+        out.write(content)
+        out.write(view[begin + 4 * count :])

@@ -138,12 +138,9 @@ class _TfliteReader:
         )
 
     def _kind(self, code: int) -> str:
-        flat = self._flat
-        # The old field is a byte wide. Codes beyond it are in the new field, and the old field says 127 (schema.fbs, OperatorCode).
-        old, new = flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i")
-        number = max(old, new) or min(old, new)
+        number = tflite_file.operator_number(self._flat, code)
         name = operator_names().get(number, f"operator {number}")
-        return f"custom.{shown(flat.text(code, tflite_file.CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
+        return f"custom.{shown(self._flat.text(code, tflite_file.CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
 
     def _set_batch(self, subgraph: int) -> None:
         tensors = self._flat.tables(subgraph, tflite_file.GRAPH_TENSORS)

@@ -88,14 +88,12 @@ def _duplicated(weights: Sequence[Constant]) -> Account:
             stored = weight.content.bytes if isinstance(weight.content, Span) else len(weight.content)
             alike.setdefault((weight.type, weight.shape, stored), []).append(weight)
     count = total = 0
-    _check_apart([weight for group in alike.values() if len(group) > 1 for weight in group])
-    for group in alike.values():
-        if len(group) < 2:
-            continue
-        spans = {weight.content: weight for weight in group}  # the same place is read once
-        seen = {digest for weight in spans.values() if (digest := _digest(weight)) is not None}
-        known = sum(_digest_known(weight) for weight in group)
-        copies = known - len(seen)
+    groups = [group for group in alike.values() if len(group) > 1]
+    _check_apart([weight for group in groups for weight in group])
+    for group in groups:
+        digests = {content: _digest(content) for content in {weight.content for weight in group}}  # the same place is read once
+        known = [digest for weight in group if (digest := digests[weight.content]) is not None]
+        copies = len(known) - len(set(known))
         count += copies
         total += copies * (group[0].bytes or 0)
     return Account(count, total)
@@ -112,10 +110,6 @@ def _check_apart(weights: Sequence[Constant]) -> None:
             raise InputError(f"{path}: the weights in it lie over one another, which no model's do")
 
 
-def _digest_known(weight: Constant) -> bool:
-    return not isinstance(weight.content, Span) or _within(weight.content)
-
-
 def _within(span: Span) -> bool:
     try:
         return span.offset + span.bytes <= span.path.stat().st_size
@@ -123,8 +117,8 @@ def _within(span: Span) -> bool:
         return False
 
 
-def _digest(weight: Constant) -> str | None:
-    content = weight.content
+def _digest(content: Span | bytes | None) -> str | None:
+    """None where the file ends before."""
     if not isinstance(content, Span):
         return hashlib.sha256(content or b"").hexdigest()
     if not _within(content):

@@ -40,10 +40,6 @@ class Problem(Struct, frozen=True, dict=True):
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.reads) != len(self.writes) or len(self.inplace) not in (0, len(self.reads)):
-            raise ValueError("reads, writes and inplace must each have one entry for every operator")
-        if any(size < 0 for size in self.sizes):
-            raise ValueError("a tensor's size cannot be negative")
         writer: dict[int, int] = {}
         for op, tensors in enumerate(self.writes):
             for tensor in tensors:
@@ -54,9 +50,6 @@ class Problem(Struct, frozen=True, dict=True):
             for tensor in tensors:
                 if tensor not in writer and tensor not in self.given:
                     raise InputError(f"tensor {tensor} is read by {self.name(op)} and nothing writes it")
-        self._refuse_cycle()
-
-    def _refuse_cycle(self) -> None:
         if len(self.model_order) < self.count:
             stuck = min({*range(self.count)}.difference(self.model_order))
             raise InputError(
@@ -111,13 +104,9 @@ class Problem(Struct, frozen=True, dict=True):
         """The input that each operator may overwrite, None where it may not or where that could have no effect."""
         if not self.inplace:
             return (None,) * self.count
-        return tuple(pair[0] if pair and self._may_overwrite(op, *pair) else None for op, pair in enumerate(self.inplace))
+        return tuple(pair[0] if pair and self._may_overwrite(*pair) else None for pair in self.inplace)
 
-    def _may_overwrite(self, op: int, source: int, target: int) -> bool:
-        if source not in self.reads[op] or target not in self.writes[op]:
-            raise ValueError(
-                f"{self.name(op)} cannot work in place on tensors {source} and {target}: it does not read the first and write the second"
-            )
+    def _may_overwrite(self, source: int, target: int) -> bool:
         return self.sizes[source] == self.sizes[target] and source not in self.kept
 
 

@@ -57,7 +57,7 @@ from runtimes import Knob
 
 class Runtime:
     version = "1"
-    knobs = (Knob("make", ("it",), None, "build", "convert the model"), Knob("size", ("1", "2"), "1", "load", "nothing"))
+    knobs = (Knob("make", ("it",), None, "convert the model", acts="build"), Knob("size", ("1", "2"), "1", "nothing"))
 
     def __init__(self):
         with open(FOLDER + "/used", "a") as file:

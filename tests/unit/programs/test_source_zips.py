@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memprof.programs.recorder_zip import recorder_zip
+from memprof.programs.source_zips import recorder_zip
 
 
 def test_zip_written_where_cache_lacks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
