@@ -617,7 +617,7 @@ def test_memprof_option_shows_each_test(pytester, lean):
     done.stdout.re_match_lines_random(
         [
             r" +[\d.]+ MiB +\+6[345]\.\d MiB +- +[\d.]+ m?s  .*::test_plain$",  # bytes and bytearray are there together
-            r" +[\d.]+ MiB +\+.* +6\d\.\d KiB +[\d.]+ s  .*::test_leak$",
+            r" +[\d.]+ MiB +\+.* +6\d\.\d KiB +[\d.]+ m?s  .*::test_leak$",
             r" +[\d.]+ MiB +- +- +[\d.]+ m?s  .*::test_fixture$",
         ]
     )
