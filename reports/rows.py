@@ -102,3 +102,8 @@ def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
     if metric.name in HIGH_WATER_MARKS:  # the peak of a phase that only frees is the memory from before it
         phases = [phase for phase in phases if phase != RELEASE]
     return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name in PEAKS)
+
+
+def exactness_notes(exact: Iterable[bool]) -> list[str]:
+    """What `~` means, for the end of what shows it; nothing if every figure is exact."""
+    return [] if all(exact) else ["~ not exact: it may have been higher."]

@@ -41,7 +41,33 @@ _LEFT_OUT = re.compile(r"(?m)(?:^|\s)#.*$|\d*(?:>>?|<)(?:&\d|\s*[^\s&|;<>()]+)")
 _SHORT = 24  # characters of a script that is named by its words
 # What a shell does itself, and no program that it starts; and words that make a script more than programs one after another.
 _BUILTIN = re.compile(r"[.:\[]|cd|echo|exit|export|false|printf|read|set|test|true|ulimit|umask|unset|wait")
-_KEYWORD = re.compile(r"[!{]|case|do|done|elif|else|esac|eval|exec|fi|for|function|if|in|then|until|while")
+_KEYWORD = re.compile(r"[!{]|case|do|done|elif|else|esac|eval|fi|for|function|if|in|then|until|while")
+
+
+class _Launcher(Struct, frozen=True):
+    """A program that starts the one behind its own words. values: its options with a value in the next word; operands: words that it takes first."""
+
+    values: tuple[str, ...] = ()
+    operands: int = 0
+
+
+_LAUNCHERS = {
+    "chrt": _Launcher(operands=1),
+    "env": _Launcher(("-u", "--unset", "-C", "--chdir")),
+    "exec": _Launcher(("-a",)),
+    "ionice": _Launcher(("-c", "--class", "-n", "--classdata")),
+    "nice": _Launcher(("-n", "--adjustment")),
+    "nohup": _Launcher(),
+    "numactl": _Launcher(("-m", "--membind", "-N", "--cpunodebind", "-C", "--physcpubind", "-i", "--interleave", "-p", "--preferred")),
+    "pdm run": _Launcher(("-p", "--project")),
+    "poetry run": _Launcher(),
+    "setsid": _Launcher(),
+    "stdbuf": _Launcher(("-i", "-o", "-e", "--input", "--output", "--error")),
+    "taskset": _Launcher(operands=1),
+    "time": _Launcher(("-f", "--format", "-o", "--output")),
+    "timeout": _Launcher(("-s", "--signal", "-k", "--kill-after"), 1),
+    "uv run": _Launcher(("-p", "--python", "--with", "--extra", "--group", "--package", "--project", "--directory", "--env-file")),
+}
 
 RUNTIME = Runtime(name=COMMAND, version="")
 
@@ -106,9 +132,30 @@ def of_words(words: Sequence[str], name: str = "") -> Command:
     return Command(name or subject(words[at:]), tuple(words[at:]), env)
 
 
+def launched(argv: Sequence[str]) -> Sequence[str]:
+    """The words of the program that a command's words run: without `env NAME=VALUE`, `nice`, `timeout 60`, `uv run` and their like before it."""
+    name = os.path.basename(argv[0])
+    own = 1 if name in _LAUNCHERS else 2
+    launcher = _LAUNCHERS.get(name) or _LAUNCHERS.get(" ".join([name, *argv[1:2]]))
+    if launcher is None:
+        return argv
+    at, operands = own, launcher.operands
+    while at < len(argv):
+        if argv[at].startswith("-"):
+            at += 2 if argv[at] in launcher.values else 1
+        elif name == "env" and _VARIABLE.match(argv[at]):
+            at += 1
+        elif operands:
+            at, operands = at + 1, operands - 1
+        else:
+            return launched(argv[at:])
+    return argv
+
+
 def subject(argv: Sequence[str]) -> str:
     """What a command's words run, as people call it: the script or the module of an interpreter, the last program of a shell's line, else the
     program."""
+    argv = launched(argv)
     program = os.path.basename(argv[0])
     if not _INTERPRETER.fullmatch(program):
         return program
@@ -127,21 +174,37 @@ def subject(argv: Sequence[str]) -> str:
     return program
 
 
+def programs(argv: Sequence[str]) -> list[Sequence[str]]:
+    """The words of each program that a command's words run, as far as they say it: those of a shell's line where that is plain, else one program."""
+    argv = launched(argv)
+    if _SHELL.fullmatch(os.path.basename(argv[0])):
+        for at, word in enumerate(argv[1:-1], 1):
+            if _CODE.fullmatch(word):
+                return [launched(words) for words in _script_programs(argv[at + 1]) or ()] or [argv]
+    return [argv]
+
+
 def _script_subject(script: str, shell: str) -> str:
     """What a shell's line runs: the last of its programs where that is plain, else its first words."""
+    programs = _script_programs(script)
+    if programs and "$" not in programs[-1][0]:
+        return subject(programs[-1])
+    text = " ".join(script.split()) or shell
+    return shell if programs is None else text if len(text) <= _SHORT else f"{text[:_SHORT].rstrip()}…"
+
+
+def _script_programs(script: str) -> list[list[str]] | None:
+    """The words of the programs that a shell's line runs, one after another. Empty if it is more than that; None if it is no shell's line."""
     lexer = shlex.shlex(_LEFT_OUT.sub(" ", script).replace("\n", ";"), posix=True, punctuation_chars=";&|()`")
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         tokens = list(lexer)
     except ValueError:  # a quote is left open
-        return shell
+        return None
+    if not all(token.strip("()`") and not _KEYWORD.fullmatch(token) for token in tokens):
+        return []
     groups = [list(group) for ends, group in groupby(tokens, lambda token: not token.strip(";&|")) if not ends]
-    programs = [words for group in groups if (words := list(dropwhile(_VARIABLE.match, group))) and not _BUILTIN.fullmatch(words[0])]
-    plain = all(token.strip("()`") and not _KEYWORD.fullmatch(token) for token in tokens)
-    if plain and programs and "$" not in programs[-1][0]:
-        return subject(programs[-1])
-    text = " ".join(script.split()) or shell
-    return text if len(text) <= _SHORT else f"{text[:_SHORT].rstrip()}…"
+    return [words for group in groups if (words := list(dropwhile(_VARIABLE.match, group))) and not _BUILTIN.fullmatch(words[0])]
 
 
 def parse_regex(text: str) -> tuple[str, str]:
@@ -168,6 +231,8 @@ def program(command: Command) -> Path:
         executable = shutil.which(name, path=command.env.get("PATH", command.surroundings.get("PATH")))
         if executable is None:
             hint = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
+            if name == "{python}":
+                hint = ": write python; with --base-ref that is the Python of each side's environment"
             raise InputError(f"there is no command {name}{hint}")
         return Path(executable)
     path = Path(command.cwd or ".") / os.path.expanduser(name)
@@ -209,10 +274,20 @@ def running_program(pid: int) -> ModelFile:
 @lru_cache(maxsize=64)
 def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
     try:
-        sha256, _ = sha256_of(Path(path))
+        sha256 = _script_sha256(path) or sha256_of(Path(path))[0]
     except PermissionError:  # a program that may be run but not read
         sha256 = hashlib.sha256(path.encode()).hexdigest()
     return ModelFile(path, size, sha256)
+
+
+def _script_sha256(path: str) -> str | None:
+    """The hash of a script of a virtual environment without its first line, which names the environment's folder. None for any other file."""
+    folder = os.path.dirname(path)
+    if not os.path.exists(os.path.join(os.path.dirname(folder), "pyvenv.cfg")):
+        return None
+    with open(path, "rb") as file:
+        own_line = file.read(2) == b"#!" and file.readline().startswith(os.fsencode(folder))
+        return hashlib.sha256(file.read()).hexdigest() if own_line else None
 
 
 def model_among(command: Command) -> Path | None:

@@ -29,6 +29,7 @@ from ..base.leftovers import end_leftovers, scratch
 from ..programs.commands import Command
 from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, read
+from . import side_environments
 
 _PURPOSE = "gate"
 BUILD_HINT = "what is built in this checkout is not there, and --build COMMAND builds it on both sides"
@@ -200,13 +201,21 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
     def runtime(name: str) -> str:
         return (placed(name) or name) if name.endswith(".py") else name
 
+    def placed_command(command: Command | None) -> Command | None:
+        if command is None or not tree.python:
+            return command
+        command = side_environments.inside(command, tree.python)
+        side_environments.check_program(command, tree.folder, tree.python, suite.build or Build())
+        return command
+
     return replace(
         suite,
         models=tuple(placed(model) or model for model in suite.models),
         model_shapes={placed(model) or model: shapes for model, shapes in suite.model_shapes.items()},
         runtimes=tuple(map(runtime, suite.runtimes)),
         variants=tuple(
-            replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python)) for variant in suite.variants
+            replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python), command=placed_command(variant.command))
+            for variant in suite.variants
         ),
         inputs=placed(suite.inputs),
         python=interpreter(suite.python) or (tree.python if suite.has_runtimes else None),
@@ -305,24 +314,32 @@ def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> s
     environment = folder.with_name(f"{folder.name}-env")
     temporary = folder.with_name(f"{folder.name}-tmp")  # what a build that is killed leaves there goes with the rest
     temporary.mkdir(exist_ok=True)
-    python = base_interpreter(build)
     variables = {**_clean(os.environ), **marks, "TMPDIR": str(temporary)}
-    _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
-    variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
-    variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    variables.update(_environment(environment, folder, variables, build, label))
     _do(["sh", "-c", build.command], folder, variables, f"{label} cannot be built: `{build.command}`", Unbuilt)
     shutil.rmtree(temporary, ignore_errors=True)
     return str(environment / "bin" / "python")
 
 
-def build_in(folder: Path, build: Build, label: str) -> None:
-    """Run a build command in a folder, in which stays what it makes. No environment is made for it.
+def _environment(environment: Path, folder: Path, variables: Mapping[str, str], build: Build, label: str) -> dict[str, str]:
+    """The variables by which a build command installs into a virtual environment, which is made here. Raises InputError."""
+    python = base_interpreter(build)
+    what = f"{label}: an environment cannot be made with {python}"
+    _do([python, "-m", "venv", str(environment)], folder, variables, what, InputError, environment.with_suffix(".log"))
+    path = f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables, "VIRTUAL_ENV": str(environment), "PATH": path}
+
+
+def build_in(folder: Path, build: Build, label: str, environment: Path | None = None) -> None:
+    """Run a build command in a folder, in which stays what it makes. environment: made for it, None for that of the shell.
 
     Raises Unbuilt if the command fails, InputError if it cannot be started or had no room.
     """
     with scratch(_PURPOSE) as work:
         variables = {**_clean(os.environ), **work.variables}
         what = f"{label} cannot be built: `{build.command}`"
+        if environment is not None:
+            variables = _environment(environment, folder, variables, build, label)
         # It may be a script of several lines, as in a CI service's file.
         _do(["sh", "-e", "-c", build.command], folder, variables, what, Unbuilt, work.folder / "build.log")
 

@@ -15,6 +15,7 @@ from memprof.records.types import COMMAND, PEAK, Run
 
 from .. import modes
 from ..command_line import command_line
+from ..rows import exactness_notes
 from . import grid
 from .grid import Section, TextTable
 
@@ -91,6 +92,7 @@ def _markdown(groups: Mapping[Key, Sequence[Run]], rows: Mapping[Key, Mapping[st
     )
     parts = ["## Memory", "Peak resident memory in each phase, the median of the repeats."]
     parts.append(grid.markdown(Section("", (TextTable("", header, cells, 2),))))
+    parts += exactness_notes(row.exact for of in rows.values() for row in of.values())
     for key, group in groups.items():
         first = group[0]
         versions = ", ".join(version if name == "libc" else f"{name} {version}" for name, version in _versions(first).items())

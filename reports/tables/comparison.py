@@ -9,7 +9,7 @@ from memprof.base.units import counted
 from memprof.records import metrics
 from memprof.verdicts.compare import Comparison, Difference
 
-from ..rows import key_fields, place
+from ..rows import exactness_notes, key_fields, place
 from . import grid, headline, inputs
 from .grid import Section, TextTable, Unit
 
@@ -38,6 +38,7 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     notes.append(
         "The 95% interval of the difference is by bootstrap. Beyond noise: by a rank test at 0.01, with at least 5 repeats per side."
     )
+    notes += exactness_notes(side.exact for row in rows for side in (row.base, row.head))
     for side, keys in (("base", comparison.only_base), ("head", comparison.only_head)):
         notes += [f"only in the {side}: {place(key)}" for key in keys]
     origin = headline.origin(comparison.measured)

@@ -17,7 +17,7 @@ from memprof.verdicts.baseline import Updated
 from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 
 from .. import modes
-from ..rows import key_fields, place
+from ..rows import exactness_notes, key_fields, place
 from . import gate_data, grid, headline, inputs
 from .grid import TextTable
 
@@ -116,6 +116,7 @@ def _markdown(report: Report) -> str:
     parts += [f"Positive control: {grid.escaped(report.proof.sentence)}."] if report.proof else []
     parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in report.remarks)] if report.remarks else []
     parts += [f"{why}\n\n    {command}" for why, command in report.commands.items()]
+    parts += exactness_notes(side.exact for row in rows for side in (row.base, row.head) if side is not None)
     parts += [_folded(rows), grid.escaped(headline.origin_of_entries(report.sources))]
     return "\n\n".join(part for part in parts if part)
 

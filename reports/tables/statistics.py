@@ -14,7 +14,11 @@ from .grid import Section, TextTable
 
 def render(summary: Sequence[Row], *, format: str = "markdown") -> str:
     """The tables as Markdown or html."""
-    section = Section("", tuple(_table(name, summary) for name in dict.fromkeys(row.metric for row in summary)), tuple(_notes(summary)))
+    section = Section(
+        "",
+        tuple(_table(name, summary) for name in dict.fromkeys(row.metric for row in summary)),
+        tuple(rows.exactness_notes(row.exact for row in summary)),
+    )
     return grid.html([section]) if format == "html" else grid.markdown(section)
 
 
@@ -31,7 +35,3 @@ def _table(metric: str, summary: Sequence[Row]) -> TextTable:
         lines.append((*called, *(text if row.exact else f"~{text}" for text in figures[:4]), figures[4], str(len(row.values))))
     header = (*labels, "median", "mean", "min", "max", "stdev", "repeats")
     return TextTable(unit.caption(METRICS[metric].title), header, tuple(lines), len(labels))
-
-
-def _notes(summary: Sequence[Row]) -> list[str]:
-    return [] if all(row.exact for row in summary) else ["~ not exact: it may have been higher."]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
+import venv
 
 import pytest
-from support.checkout import Checkout
+from support.checkout import Checkout, package_checkout
 from support.recorder_runs import wait_for
 
 from memprof.records import store
@@ -220,3 +222,73 @@ def test_gate_of_daemon_and_many_processes(memprof, nothing_left):
     many = memprof("gate", "--budget", "4GiB", "--repeats", "1", "-o", "many.jsonl", "--", "sh", "-c", script)
     assert many.returncode == 0, many.stderr
     assert "processes at once; peaks and the timeline are of their sum" in many.stdout
+
+
+OWN = "python3 -m venv .v && .v/bin/pip install -q ."
+
+
+def _heights(folder):
+    (base,), (head,) = (store.load([folder / name]).runs for name in ("head.base.jsonl", "head.jsonl"))
+    return base.height_bytes, head.height_bytes
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A virtual environment that both sides find first on PATH."""
+    venv.create(tmp_path / "shared", with_pip=True)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shared' / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path / "shared"
+
+
+@pytest.mark.parametrize(("build", "program"), [("pip install -q .", "imgtool"), (OWN, ".v/bin/imgtool")])
+def test_gate_installs_each_side_for_itself(memprof, tmp_path, shared, build, program):
+    made = package_checkout(tmp_path / "lib")
+    words = ("--repeats", "1", "-o", "head.jsonl", "--build", build, "--", program)
+
+    done = memprof("gate", "--against", "main", *words, cwd=made.folder)
+
+    base, head = _heights(made.folder)
+    assert head - base == pytest.approx(8 << 20, abs=1 << 20), done.stderr
+    assert not list(shared.glob("lib/*/site-packages/imglib*"))
+
+
+@pytest.mark.parametrize(
+    ("build", "program", "code", "says"),
+    [
+        (
+            "pip install -q .",
+            ["pytest", "-q"],
+            2,
+            "bin/pytest does not see that: let the build install pytest too, `pip install -q . pytest`",
+        ),
+        ("pip install -q .", ["sh", "-c", "cd src && pytest"], 2, "let the build install pytest too"),
+        (
+            "uv pip install .",
+            ["env", "A=1", "../shared/bin/pytest"],
+            2,
+            "name the program without a folder, and let the build install it too",
+        ),
+        ("sh install.sh", ["imgtool"], 5, "both builds install into one place"),
+        ("cp src/imglib.py ../shared/bin/tool; chmod +x ../shared/bin/tool", ["tool"], 5, "bin/tool again for base"),
+    ],
+)
+def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, shared, build, program, code, says):
+    made = package_checkout(tmp_path / "lib", install_dot_sh="pip install -q .\n")
+    (shared / "bin" / "pytest").write_text(f"#!{shared}/bin/python\n")
+    (shared / "bin" / "pytest").chmod(0o755)
+    (shared / "bin" / "uv").write_text("#!/bin/sh\n")
+    (shared / "bin" / "uv").chmod(0o755)
+
+    done = memprof("gate", "--against", "main", "--build", build.replace("../shared", str(shared)), "--", *program, cwd=made.folder)
+
+    assert (done.returncode, done.stdout, says in done.stderr) == (code, "", True), done.stderr
+    assert made.is_clean()
+
+
+def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
+    made = package_checkout(tmp_path / "lib")
+    subprocess.run([shared / "bin" / "pip", "install", "-q", made.folder], check=True)
+
+    done = memprof("gate", "--against", "main", "--", "imgtool", cwd=made.folder)
+
+    assert "imglib-1.dist-info was installed from this checkout: a program that imports it runs the same code" in done.stdout

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from memprof.records import store
+
 pytest_plugins = ["pytester"]
 
 
@@ -330,6 +332,52 @@ def test_function_of_file_outside_path(pytester, lean, tmp_path):
     pytester.runpytest_subprocess(*words).assert_outcomes(passed=1)
 
 
+MEASURED = """
+import os
+import pytest
+
+CALLS = []
+
+@pytest.mark.memprof("1 MiB", leaks="0 B")
+def test_marked():
+    CALLS.append(os.getpid())
+
+def test_fixture(memprof): ...
+
+def test_after():
+    assert CALLS == [os.getpid()]
+"""
+
+
+def test_plugin_passive_where_pytest_is_measured(pytester, lean, memprof):
+    pytester.makepyfile(MEASURED)
+    pytester.makeini("[pytest]\naddopts = --strict-markers\nmemprof_limit = 1MiB\n")
+    words = ("-m", "pytest", "--memprof", "-rs", "--junitxml=out.xml")
+
+    done = memprof("exec", "--repeats", "1", "-o", "runs.jsonl", "--", sys.executable, *words, cwd=pytester.path)
+
+    assert done.returncode == 0, done.stderr
+    (run,) = store.load([pytester.path / "runs.jsonl"]).runs
+    assert run.processes == ()  # of several, each would be there
+    cases = {case.get("name"): [part.tag for part in case] for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    assert cases == {"test_marked": [], "test_fixture": ["skipped"], "test_after": []}
+
+
+def test_plugin_says_that_pytest_is_measured(pytester, lean, monkeypatch):
+    pytester.makepyfile(MEASURED)
+    monkeypatch.setenv("MEMPROF_MARKS", "9:1:1")
+
+    done = pytester.runpytest_subprocess("-rs")
+
+    done.assert_outcomes(passed=2, skipped=1)
+    done.stdout.fnmatch_lines(
+        [
+            "memprof: memprof measures this pytest from outside: a test with its mark runs once, here and without its limit, and *",
+            "SKIPPED *: memprof measures this pytest from outside, and this test would start measurements of its own",
+        ]
+    )
+
+
 def test_plugin_unused_imports_nothing(pytester):
     pytester.makepyfile(
         "import sys\ndef test(): assert not {'memprof.doors.api', 'memprof.campaign.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
@@ -392,8 +440,8 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
         [
             "*test_steady PASSED*",
             "*test_leaks FAILED*",
-            "12?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out: if *",
-            "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:18",
+            "12?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out. Bound *",
+            "6?.? KiB of Python's objects per call stay, allocated by *repeatedly.py:18, held by the list `KEPT` of module test_*",
             "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:19 in json/decoder.py:*",
             "*AssertionError: the fifth call*",
             *NOTED,
@@ -526,7 +574,7 @@ def test_fixture_grows_of_functions(pytester, lean):
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines_random(
         [
-            '*assert not Grows(reason="6?.? KiB more per call (95%: * of Python\'s objects per call stay, allocated by work.py:3")',
+            '*assert not Grows(reason="6?.? KiB more per call (95%: * per call stay, allocated by *:3, held by the list `KEPT` of module work")',
             "*ValueError: not today*",
             " *-            -     6?.? KiB *::test_leak",
             " *-            -          0 B *::test_fine",
@@ -569,7 +617,7 @@ def test_memprof_option_shows_each_test(pytester, lean):
     done.stdout.re_match_lines_random(
         [
             r" +[\d.]+ MiB +\+6[345]\.\d MiB +- +[\d.]+ m?s  .*::test_plain$",  # bytes and bytearray are there together
-            r" +[\d.]+ MiB +\+.* +6\d\.\d KiB +[\d.]+ s  .*::test_leak$",
+            r" +[\d.]+ MiB +\+.* +6\d\.\d KiB +[\d.]+ m?s  .*::test_leak$",
             r" +[\d.]+ MiB +- +- +[\d.]+ m?s  .*::test_fixture$",
         ]
     )

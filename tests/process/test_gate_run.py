@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from support import sample_runs
-from support.checkout import ENGINE, QUICK, RUNTIME, SUITE, Checkout
+from support.checkout import ENGINE, QUICK, RUNTIME, SUITE, Checkout, package_checkout
 from support.native_programs import program
 from support.recorder_runs import NEAR, processes, wait_for
 from support.sample_runs import MIB, job
@@ -626,3 +626,29 @@ def test_project_without_build(memprof, checkout):
     assert "base (HEAD, " in refused.stderr and ") has no pyproject.toml that `pip install .` could install: " in refused.stderr
     assert "head (this checkout) against base (HEAD, " in judged.stdout
     assert "has no effect" not in judged.stderr
+
+
+@pytest.mark.parametrize(
+    ("cmd", "build", "code", "says"),
+    [
+        ("imgtool", "pip install -q .", 3, ""),
+        ("python -c 'import imglib'", "python -m pip install -q .", 3, ""),
+        (sys.executable + " -c 'import imglib'", "pip install -q .", 2, "installs into an environment for each side"),
+        (
+            "{python} -c 'import imglib'",
+            "pip install -q .",
+            5,
+            "write python; with --base-ref that is the Python of each side's environment",
+        ),
+    ],
+)
+def test_suite_command_runs_in_environment_of_side(memprof, tmp_path, cmd, build, code, says):
+    suite = f'repeats = 1\n[[variant]]\nname = "tool"\ncmd = "{cmd}"\n[build]\ncommand = "{build}"\n'
+    made = package_checkout(tmp_path / "lib", bench__suite_dot_toml=suite)
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "head.jsonl", cwd=made.folder)
+
+    assert (done.returncode, says in done.stderr + done.stdout) == (code, True), done.stderr
+    if code == 3:  # one repeat never decides
+        (base,), (head,) = (store.load([made.folder / name]).runs for name in ("head.base.jsonl", "head.jsonl"))
+        assert head.height_bytes - base.height_bytes == pytest.approx(8 << 20, abs=1 << 20)

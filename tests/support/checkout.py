@@ -55,3 +55,33 @@ class Checkout:
 
     def is_clean(self):
         return len(self.git("worktree", "list").splitlines()) == 1 and not self.git("status", "--porcelain", "--", "bench", "runtime.py")
+
+
+# A backend that makes a wheel of src/ without an index, so that `pip install .` is real and takes no network.
+_BACKEND = """
+import os, zipfile
+META = "imglib-1.dist-info/"
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    with zipfile.ZipFile(os.path.join(folder, "imglib-1-py3-none-any.whl"), "w") as wheel:
+        wheel.write("src/imglib.py", "imglib.py")
+        wheel.writestr(META + "METADATA", "Metadata-Version: 2.1\\nName: imglib\\nVersion: 1\\n")
+        wheel.writestr(META + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(META + "entry_points.txt", "[console_scripts]\\nimgtool = imglib:main\\n")
+        wheel.writestr(META + "RECORD", "")
+    return "imglib-1-py3-none-any.whl"
+"""
+_SYSTEM = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+_PACKAGE = {
+    "pyproject_dot_toml": f'{_SYSTEM}[project]\nname = "imglib"\nversion = "1"\n',
+    "backend_dot_py": _BACKEND,
+}
+_LIBRARY = "held = bytearray({} << 20)\ndef main():\n    pass\n"
+
+
+def package_checkout(folder, **files):
+    """A checkout of a package in src/, whose module holds 4 MiB at main and 12 MiB now; the installed program `imgtool` imports it."""
+    made = Checkout(folder)
+    (folder / "src").mkdir()
+    made.commit(**_PACKAGE, **files, src__imglib_dot_py=_LIBRARY.format(4))
+    made.write(src__imglib_dot_py=_LIBRARY.format(12))
+    return made

@@ -57,7 +57,7 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option(
     "--build",
     metavar="COMMAND",
-    help="With a program: run this line of shell once before the first run, unmeasured; with --against in both trees.",
+    help="With a program: run this line of shell before the measurements; with --against in both trees.",
 )
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
 @click.option(

@@ -20,7 +20,8 @@ peak of every test in a separate process, and shows them in a table. Tests of py
 
 A marked test's process is a pytest that runs this one test: fixtures are set up again there, session fixtures too. Processes that the test
 starts count: the limit is on the sum. Options of the command line and of addopts reach it, except those that choose among tests, spread them over
-processes, stop in a debugger or write reports. Marked tests and the fixture are skipped on systems other than Linux.
+processes, stop in a debugger or write reports. Marked tests and the fixture are skipped on systems other than Linux. Where memprof measures the
+whole pytest (`memprof gate -- pytest`), a marked test runs once in its process without its limit, and a test with the fixture is skipped.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ import pytest
 from .fixture import memprof
 from .isolation import pytest_runtest_protocol
 from .limit import INI, MARK
-from .table import OPTION, pytest_terminal_summary
+from .table import OPTION, pytest_report_header, pytest_terminal_summary
 from .worker import pytest_runtest_call, pytest_runtest_logreport, pytest_sessionstart
 
 __all__ = [
     "memprof",
+    "pytest_report_header",
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",

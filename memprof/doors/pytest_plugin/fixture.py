@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import os
 import pickle
 import secrets
 import sys
@@ -18,7 +19,7 @@ import pytest
 from ...base.errors import MeasurementError, MemprofError, UsageError
 from ...base.units import parse_bytes
 from . import leaks
-from .limit import MARK, ONLY_LINUX, MemoryLimit
+from .limit import MARK, ONLY_LINUX, OUTSIDE, MemoryLimit, measured_from_outside
 from .table import PEAK
 
 if TYPE_CHECKING:
@@ -213,6 +214,8 @@ def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
     """Measures a model or a function in a separate process: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
     if not sys.platform.startswith("linux"):
         pytest.skip(ONLY_LINUX)
+    if measured_from_outside(os.environ):
+        pytest.skip(f"{OUTSIDE}, and this test would start measurements of its own")
     try:
         return Memprof(tmp_path, MemoryLimit.of(request.node), request.config.rootpath)
     except UsageError as error:

@@ -15,9 +15,9 @@ import pytest
 
 from ...base.errors import MemprofError, UsageError
 from . import benchmarks, leaks
-from .limit import INI, ONLY_LINUX, TEST_PEAK, MemoryLimit, words_of
+from .limit import INI, ONLY_LINUX, REPORTS, TEST_PEAK, MemoryLimit, measured_from_outside, words_of
 from .table import BEFORE, OPTION, PEAK
-from .worker import CALLS, LEAST_CALLS, LINES, MARKS, PHASE, REPORTS
+from .worker import CALLS, LEAST_CALLS, LINES, MARKS, PHASE
 
 if TYPE_CHECKING:
     from ...records.types import Run
@@ -54,7 +54,7 @@ _BENCHMARK_FLAGS = {
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a limited test in separate processes, and pass on their reports; of a benchmark, have its peak before pytest runs it here."""
-    if os.environ.get(REPORTS):
+    if os.environ.get(REPORTS) or measured_from_outside(os.environ):
         return None
     benchmarked = benchmarks.FIXTURE in getattr(item, "fixturenames", ())
     if not _is_isolated(item) and not _is_shown(item):

@@ -46,7 +46,7 @@ class LeakAnswer:
         if self.verdict.word == "undecided":
             return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
         unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
-        return f"{row.reason}. {unfilled}: if there is one, bound it, fill it in a fixture first, or allow more per call by leaks"
+        return f"{row.reason}. {unfilled}. Bound such a cache, fill it in a fixture first, or give leaks a higher limit"
 
 
 def judge(runs: Sequence[Run]) -> LeakAnswer:
@@ -65,12 +65,14 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
 
 
 def told(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> Iterator[str]:
-    """A sentence for each line of Python that allocates a part of the growth; what keeps the objects, tracemalloc does not tell. calls: between both
+    """A sentence for each line of Python that allocates a part of the growth, with what holds the objects if that was found. calls: between both
     looks. rate: the growth, in bytes per call. folder: to which paths are relative."""
-    large = [line for line in lines if line.bytes >= _LEAST_SHARE * rate * calls][:_MOST_LINES]
+    from ...records.python_lines import within
+
+    large = [line for line in within(lines, rate * calls) if line.bytes >= _LEAST_SHARE * rate * calls][:_MOST_LINES]
     for line in large:
         path = os.path.relpath(line.file, folder) if Path(line.file).is_relative_to(folder) else line.file
         inside = "" if line.library_file is None else f" in {line.library_file}:{line.library_number}"
-        yield f"{format_bytes(line.bytes / calls)} of Python's objects per call stay, allocated by {path}:{line.number}{inside}"
+        yield f"{format_bytes(line.bytes / calls)} of Python's objects per call stay, allocated by {path}:{line.number}{inside}{line.holder_words}"
     if not large:
         yield _NO_LINES

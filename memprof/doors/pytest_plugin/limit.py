@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,19 @@ _PLACE = f"@pytest.mark.{MARK}"
 _LEAST_LIMIT = 64 << 10  # of a number without a unit: who writes 40 means MiB
 TEST_PEAK = "the test's peak RSS"
 ONLY_LINUX = "memprof measures on Linux only"
+REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of a marked test's process that names the file where its reports go
+_MARKS = "MEMPROF_MARKS"  # see runners/memprof_marks.py
+OUTSIDE = "memprof measures this pytest from outside"
 _ARGUMENTS = ("limit", "above_baseline", "repeats", "leaks")
 _WORDS = '("120 MiB", above_baseline=False, repeats=1, leaks="0 B")'
+
+
+def measured_from_outside(environment: Mapping[str, str]) -> bool:
+    """Whether memprof measures the whole pytest, as `memprof gate -- pytest` does: processes of the plugin's own would be among what it measures.
+
+    Each program that memprof measures has the variable of its marks, and the process of one marked test has that of its reports too.
+    """
+    return _MARKS in environment and REPORTS not in environment
 
 
 @dataclass(frozen=True)

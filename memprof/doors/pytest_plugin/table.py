@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import pytest
 
 from ...base.units import format_bytes, format_duration
-from .limit import ONLY_LINUX
+from .limit import ONLY_LINUX, OUTSIDE, measured_from_outside
 
 OPTION = "--memprof"
 PEAK, BEFORE = "peak_rss_bytes", "rss_before_bytes"
@@ -18,8 +19,14 @@ _NOTHING = "No test was measured: those that ran were skipped, failed, or are no
 _SAME_INPUT = "Steady holds for the inputs that a test gives: a cache keyed by its input grows only if each call gives a new one."
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if measured_from_outside(os.environ):
+        return f"memprof: {OUTSIDE}: a test with its mark runs once, here and without its limit, and one with its fixture is skipped"
+    return None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if not config.getoption(OPTION):
+    if not config.getoption(OPTION) or measured_from_outside(os.environ):
         return
     figures: dict[str, dict[str, Any]] = {}
     times_s: dict[str, float] = {}

@@ -18,10 +18,9 @@ import pytest
 
 from . import benchmarks
 from .fixture import Memprof
-from .limit import TEST_PEAK, MemoryLimit
+from .limit import REPORTS, TEST_PEAK, MemoryLimit
 from .table import BEFORE, PEAK
 
-REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of this process that names the file where its reports go
 MARKS = "MEMPROF_PYTEST_MARKS"  # the variable that names the file that writes marks
 CALLS = "MEMPROF_PYTEST_CALLS"  # the variable that says how often a test that must not grow is called at most
 LINES = "MEMPROF_PYTEST_LINES"  # the variable that names the file for the lines whose objects grew in the second half of those calls

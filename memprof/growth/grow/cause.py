@@ -16,7 +16,7 @@ from ...base.units import capitalised, counted, format_bytes
 from ...campaign.progress import Progress
 from ...explain import growth as two_looks
 from ...records import work
-from ...records.python_lines import GrowthLine
+from ...records.python_lines import GrowthLine, within
 from ...records.types import EXECUTE
 from ...subjects.order import Order
 from ...verdicts.curve_tail import LEAST_RISE
@@ -51,7 +51,9 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
     grown_lines = two_looks.lines(order, progress, _LINES) if traced else ()
     return replace(
-        answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *_lines(grown_lines), *looked.remarks)))
+        answer,
+        why=looked,
+        remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *_lines(within(grown_lines, looked.grown_bytes)), *looked.remarks))),
     )
 
 
@@ -115,8 +117,8 @@ def _said(answer: GrowthAnswer, sentences: Iterable[str]) -> Iterator[str]:
     return (f"{capitalised(sentence, answer.model, answer.runtime)}." for sentence in sentences)
 
 
-def _lines(lines: tuple[GrowthLine, ...]) -> Iterator[str]:
+def _lines(lines: Iterable[GrowthLine]) -> Iterator[str]:
     for line in lines:
         where = f"{os.path.basename(line.file)}, line {line.number}"
         inside = "" if line.library_file is None else f", allocated in {line.library_file}:{line.library_number}"
-        yield f"objects of Python from {where}: {format_bytes(line.bytes)} more in {counted(max(line.blocks, 0), 'block')}{inside}"
+        yield f"objects of Python from {where}: {format_bytes(line.bytes)} more in {counted(max(line.blocks, 0), 'block')}{inside}{line.holder_words}"

@@ -18,6 +18,7 @@ from ...base import files
 from ...base.errors import MemprofError
 from ...campaign.progress import Progress
 from ...programs import conversion_cache, runtimes
+from ...programs.commands import Command
 from ...records.summary import VariantKey, place_of
 from ...records.types import BUILD, COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
 from ...subjects import suite
@@ -28,7 +29,7 @@ from ...subjects.suite import Build, Suite, Variant
 from ...verdicts import baseline, budgets
 from ...verdicts.baseline import GateSide
 from ...verdicts.budgets import Budget, Spot
-from ...versions import worktrees
+from ...versions import side_environments, worktrees
 from . import growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides
@@ -119,7 +120,7 @@ class _Base(Struct, frozen=True):
 
 
 @contextmanager
-def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str], Suite]]:
+def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], Sequence[str], Suite]]:
     """The gate's title, base, head's orders, remarks, and head's suite; the trees of both live as long as the block."""
     assert request.base_ref is not None
     file = _file(request)
@@ -144,37 +145,72 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
 
 
 @contextmanager
-def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str], Suite]]:
+def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], Sequence[str], Suite]]:
     """The same for a command: head in this checkout, base in a worktree of the ref. Its build runs once in each."""
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
     with worktrees.tree(repository, request.against, "--against") as base:
-        _build(request.command, here, _HERE, progress)
-        wanted = _with_request(request.command, request, progress.say)
+        build = request.command.build
+        environments = _environments(build, base.folder.parent)
+        _build(request.command, here, _HERE, progress, environments.get(HEAD))
+        wanted = _with_request(_in_environment(request.command, environments.get(HEAD), here), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
+        command = wanted.only.command
+        assert command is not None
+        after_head = side_environments.installed(command)
+        remarks: Sequence[str] = ()
         try:
-            _build(request.command, worktrees.place_in(repository, base, here), base.label, progress)
+            _build(request.command, worktrees.place_in(repository, base, here), base.label, progress, environments.get(BASE))
         except worktrees.Unbuilt as error:  # head may be what mends it
             job = planned.orders[0].job
             base_side = _Base(unmeasurable={(job.model.name, job.variant): str(error)})
         else:
-            command = wanted.only.command
-            assert command is not None
-            command = worktrees.command_in(repository, base, command, here, wanted.build)
-            alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
-            if wanted.build is None:
+            if build is None:
                 progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
+            else:
+                side_environments.check_shared(after_head, side_environments.installed(command), build)
+            command = worktrees.command_in(repository, base, command, here, build)
+            alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
+            alone = _in_environment(alone, environments.get(BASE), base.folder)
             base_side = _base_side(alone, planned.orders)
-        yield f"head (this checkout) against {base.label}", base_side, planned.orders, [], wanted
+            remarks = [] if environments else _shared_remarks(repository.root, command)
+        yield f"head (this checkout) against {base.label}", base_side, planned.orders, remarks, wanted
 
 
-def _build(command: Suite, folder: Path, label: str, progress: Progress) -> None:
+def _shared_remarks(root: Path, command: Command) -> list[str]:
+    """A package that was installed from the checkout hides the code of both trees from a program that imports it from there."""
+    return [
+        f"{copy} was installed from this checkout: a program that imports it runs the same code on both sides. "
+        f"--build 'pip install . {command.name}' installs each side's code for that side"
+        for copy in side_environments.copies_of(root, command)
+    ]
+
+
+def _environments(build: Build | None, folder: Path) -> dict[JobSide, Path]:
+    """Where each side's environment is made, if the build installs packages of Python."""
+    return {side: folder / f"{side}-env" for side in (HEAD, BASE)} if build is not None and side_environments.installs(build) else {}
+
+
+def _in_environment(program: Suite, environment: Path | None, tree: Path) -> Suite:
+    """A program that runs in an environment, None for that of the shell. Raises UsageError if it cannot see what is installed there."""
+    command = program.only.command
+    if environment is None or command is None:
+        return program
+    assert program.build is not None
+    python = str(environment / "bin" / "python")
+    command = side_environments.inside(command, python)
+    side_environments.check_program(command, tree, python, program.build)
+    return replace(program, variants=(replace(program.only, command=command),))
+
+
+def _build(command: Suite, folder: Path, label: str, progress: Progress, environment: Path | None = None) -> None:
     """Run a command's build, if it has one, before anything is measured. Raises InputError."""
     if command.build is not None:
         progress.say(f"{label}: {command.build.command}")
-        worktrees.build_in(folder, command.build, label)
+        build = command.build if environment is None else side_environments.with_path_python(command.build)
+        worktrees.build_in(folder, build, label, environment)
 
 
 def _file(request: GateRequest) -> Path:

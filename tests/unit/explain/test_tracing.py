@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
+import sys
 import tracemalloc
 from typing import Any
 
 import pytest
 
 from memprof.base.runners import runners_path
+from memprof.doors.pytest_plugin import worker
+from memprof.records.python_lines import read_lines
 
 TRACING = runpy.run_path(str(runners_path() / "tracing.py"))
 KIB = 1 << 10
@@ -45,6 +49,74 @@ def test_block_of_own_line_names_no_library():
 
 def test_stack_without_own_code_names_allocating_line():
     assert rows((KIB, (NUMPY, JSON, RUNNER))) == [[*NUMPY, KIB, 1, None, None]]
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        ((str(runners_path() / "memprof_marks.py"), 155), USER),
+        (JSON, ("/w/tools/memprof_marks.py", 155), USER),  # a copy beside the user's files
+        (JSON, RUNNER),
+        ((worker.__file__, 100), USER),
+    ],
+)
+def test_own_objects_of_memprof_left_out(stack):
+    assert rows((KIB, stack), (2 * KIB, (USER,))) == [[*USER, 2 * KIB, 1, None, None]]
+
+
+HOLDING = """
+import collections
+
+kept, recent = [], collections.deque()
+
+class Cache:
+    texts = {}
+    def __init__(self):
+        self.seen = set()
+
+cache = Cache()
+
+def call(number):
+    kept.append(bytearray(2000))
+    recent.append(bytearray(2000))
+    Cache.texts[number] = bytearray(2000)
+    cache.seen.add(b"x" * number)
+    hidden(bytearray(2000))
+
+def hide():
+    values = []
+    return values.append
+
+hidden = hide()
+"""
+
+
+def test_container_of_growing_objects_named(tmp_path, monkeypatch):
+    (tmp_path / "held_by.py").write_text(HOLDING)
+    monkeypatch.syspath_prepend(tmp_path)
+    held_by = importlib.import_module("held_by")
+    lines = TRACING["Lines"](tmp_path / "lines.json")
+    try:
+        lines.look()
+        for number in range(2000, 2050):
+            held_by.call(number)
+        lines.look()
+    finally:
+        tracemalloc.stop()
+        del sys.modules["held_by"]
+
+    found = {
+        line.number: line.holder for line in read_lines(tmp_path / "lines.json") if line.file == held_by.__file__ and line.bytes > 90_000
+    }
+
+    first = HOLDING.splitlines().index("    kept.append(bytearray(2000))") + 1
+    assert found == {
+        first: "the list `kept` of module held_by",
+        first + 1: "the deque `recent` of module held_by",
+        first + 2: "the dict `texts` of class held_by.Cache",
+        first + 3: "the set `seen` of an object of class held_by.Cache",
+        first + 4: None,  # no name leads to it
+    }
 
 
 def test_places_of_one_line_summed():

@@ -35,7 +35,18 @@ from memprof.programs import commands
         ("sh -c '$APP x'", "$APP x"),
         ("sh -c ''", "sh"),
         ("""sh -c '"open'""", "sh"),
+        ("sh -c 'exec pytest -q'", "pytest"),
         ("sh ./run.sh", "run.sh"),
+        # programs that start another
+        ("env PYTHONPATH=src pytest", "pytest"),
+        ("/usr/bin/env -i -u HOME PATH=/bin python -m pytest", "pytest"),
+        ("nice -n 5 timeout -k 5 60 taskset -c 0,1 python app.py", "app.py"),
+        ("nice -5 ./engine", "engine"),
+        ("stdbuf -oL sh -c 'cd tests && uv run --with numpy pytest'", "pytest"),
+        ("uv run -m pytest", "pytest"),
+        ("uv sync", "uv"),
+        ("env", "env"),
+        ("timeout 60", "timeout"),
         ("./engine model.bin", "engine"),
         ("./pythonic app.py", "pythonic"),
     ],
@@ -44,3 +55,16 @@ def test_command_named_after_what_it_runs(words, name):
     assert commands.subject(shlex.split(words)) == name
     assert commands.parse(words).name == name
     assert commands.parse(f"own={words}").name == "own"
+
+
+def test_script_of_two_environments_is_one_program(tmp_path):
+    files = []
+    for name, line in (("one", ""), ("two", ""), ("three", "import other")):
+        script = tmp_path / name / "bin" / "tool"
+        script.parent.mkdir(parents=True)
+        (tmp_path / name / "pyvenv.cfg").touch()
+        script.write_text(f"#!{script.parent}/python\nimport tool\n{line}")
+        files.append(commands.program_file(script).sha256)
+
+    one, two, three = files
+    assert one == two != three

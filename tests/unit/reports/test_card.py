@@ -66,3 +66,8 @@ def test_command_line_of_job(words, line):
 def test_card_of_failed_runs_refused():
     with pytest.raises(InputError, match="no run ended well"):
         card.render([run(outcome=Outcome("exit", phase="EXECUTE", exit_code=1))])
+
+
+@pytest.mark.parametrize(("exact", "notes"), [(True, 0), (False, 1)])
+def test_card_says_once_what_its_sign_means(exact, notes):
+    assert card.render(runs("a", exact=exact)).count("~ not exact: it may have been higher.") == notes

@@ -393,6 +393,14 @@ def test_markdown_worst_first():
     assert text.index("<details><summary>All 11 rows</summary>") < text.index("| model ")
 
 
+@pytest.mark.parametrize(("exact", "notes"), [(True, 0), (False, 1)])
+def test_report_says_once_what_its_sign_means(exact, notes):
+    text = report.render(report_of(runs("a"), runs("a", exact=exact)))
+
+    assert text.count("~ not exact: it may have been higher.") == notes
+    assert text.count("~") > notes or exact
+
+
 def test_rows_ordered_by_variant_and_phase():
     base = [*runs("fine"), *runs("little"), *runs("much")]
     head = [*runs("fine"), *runs("little", [10 + extra for extra in STEADY]), *runs("much", [40 + extra for extra in STEADY])]
