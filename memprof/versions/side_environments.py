@@ -31,6 +31,7 @@ _INSTALLER = re.compile(
 )
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 _METADATA = (".dist-info", ".egg-info", ".egg-link", ".pth")
+_OF_VENV = ("pip-", "setuptools-", "distutils-precedence")  # what a new environment has
 _FOLDERS = "import site; print(*site.getsitepackages(), site.getusersitepackages(), sep='\\n')"
 _TIMEOUT_S = 30
 
@@ -49,6 +50,12 @@ def installs(build: Build) -> bool:
 def with_path_python(build: Build) -> Build:
     """The build with the Python of PATH for its environment, as its command would use it, where it names none."""
     return replace(build, python=build.python or shutil.which("python3"))
+
+
+def is_empty(python: str) -> bool:
+    """Whether nothing was installed into an environment, whose interpreter is `python`: a program that needs packages would not find any."""
+    found = Path(python).parent.parent.glob("lib/python*/site-packages/*")
+    return not any(path.name.endswith(_METADATA) and not path.name.startswith(_OF_VENV) for path in found)
 
 
 def inside(command: Command, python: str) -> Command:

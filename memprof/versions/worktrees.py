@@ -202,7 +202,7 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
         return (placed(name) or name) if name.endswith(".py") else name
 
     def placed_command(command: Command | None) -> Command | None:
-        if command is None or not tree.python:
+        if command is None or not tree.python or side_environments.is_empty(tree.python):
             return command
         command = side_environments.inside(command, tree.python)
         side_environments.check_program(command, tree.folder, tree.python, suite.build or Build())

@@ -254,11 +254,12 @@ def _cut_off(log: Path) -> None:
 
 def _read_to_its_end(log: Path) -> bool:
     """Whether a process holds it open and stands at its end."""
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            if os.readlink(descriptor) == str(log):
-                told = Path(str(descriptor).replace("/fd/", "/fdinfo/")).read_text()
-                return int(told.split()[1]) == log.stat().st_size
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            for descriptor in (process / "fd").iterdir():
+                if os.readlink(descriptor) == str(log):
+                    told = (process / "fdinfo" / descriptor.name).read_text()
+                    return int(told.split()[1]) == log.stat().st_size
     return False
 
 
@@ -311,7 +312,7 @@ def test_grow_reports_progress_until_time_limit(tmp_path):
         with suppress(MeasurementError):
             grown = grow.grow(replace(request, soak_ns=seconds * 10**9), Silent(), kept.append, lines.append)  # type: ignore[arg-type]
         known = [store.decode(line.rstrip(b"\n"), "what is known") for line in lines]
-        done = [[grow._done(run) for run in known if run.job.repeat == repeat] for repeat in (1, 2, 3)]
+        done = [[store.units_done(run) for run in known if run.job.repeat == repeat] for repeat in (1, 2, 3)]
         if len(kept) == 3 and all(done) and any(max(counts) > min(counts) for counts in done):
             break
 
@@ -546,7 +547,8 @@ def test_grow_feeds_named_files(memprof, keeper):
         (["--feed", "./feeder 0 9", "--shapes", "x=1,N; N in 1,2"], 2, "not for --shapes, --cycles or a program"),
         (["--inputs", "empty"], 5, "--inputs empty: this folder has no .npz file"),
         (["--inputs", "uneven.npz"], 4, "the arrays of a stream have as many entries as each other: x has 40, y has 39"),
-        (["--inputs", "x.npz", "--shapes", "x=1,N; N in 1,2"], 4, "the arrays of a stream have shapes of their own"),
+        (["--inputs", "x.npz", "--shapes", "y=N; N in 1,2"], 4, "the arrays of a stream have shapes of their own"),
+        (["--inputs", "x.npz", "--shapes", "x=1,N; N in 1,2"], 2, "--shapes x=1,1: x.npz has x as 40x1x30; leave one of the two out"),
         (["--same", "--fresh"], 2, "--same or --fresh: each asks for one kind of inputs alone"),
         (["--cycles", "reload", "--fresh"], 2, "--fresh: a reload takes the same inputs"),
     ],

@@ -79,7 +79,7 @@ def test_model_names_with_any_characters(tmp_path, memprof):
     assert done.returncode == 0, done.stderr
     assert [run["job"]["model"]["name"] for run in runs_in(place / "runs of mine.jsonl")] == names
     assert sum(line.startswith("[") for line in done.stderr.splitlines()) == len(names)
-    assert {line[0] for line in done.stderr.splitlines()} <= set("[1tm")
+    assert {line[0] for line in done.stderr.splitlines()} <= set("[16tm")
     titles = [line for line in done.stdout.splitlines() if ", warming up " in line]
     shown = ["a\\|b.json", "&lt;b>.json", "two lines.json", "\\`x\\`.json", "x" * 200 + ".json", "ünï.json"]
     assert [title.split(", warming up")[0] for title in titles] == shown

@@ -27,6 +27,7 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 static char *memory;
 __attribute__((noinline)) void nnfw_load_model_from_file(void) { memory = (char *)malloc(16 << 20); memset(memory, 1, 16 << 20); }
 __attribute__((noinline)) void nnfw_prepare(void) { memory[1] = 2; }
@@ -42,6 +43,8 @@ int main(int count, char **words) {
         fflush(stdout);
     }
     puts("done");
+    fflush(stdout);
+    usleep(100000); /* for a look on a busy machine */
     return 0;
 }
 """
