@@ -140,7 +140,7 @@ def _name_rounds(ways: Mapping[int, dict[str, str]], runs: Mapping[int, Run]) ->
 
 
 def units_done(run: Run) -> int:
-    """How many units a process did while its memory was followed, of the first unit that its Work counts; 0 where it has none. Raises InputError."""
+    """How many units were done while the memory was followed, of the first unit that its Work counts; 0 where it has none. Raises InputError."""
     if not run.work:
         return 0
     called, longest = "a curve of memory by units", max(run.work, key=lambda record: record.rows)
