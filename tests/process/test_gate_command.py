@@ -234,10 +234,17 @@ def _heights(folder):
 
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
-    """A virtual environment that both sides find first on PATH."""
-    venv.create(tmp_path / "shared", with_pip=True)
+    """A virtual environment that both sides find first on PATH. Its pip installs nothing before `_add_pip`."""
+    venv.create(tmp_path / "shared")
+    (tmp_path / "shared" / "bin" / "pip").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "shared" / "bin" / "pip").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'shared' / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return tmp_path / "shared"
+
+
+def _add_pip(environment):
+    (environment / "bin" / "pip").unlink()
+    subprocess.run([environment / "bin" / "python", "-m", "ensurepip", "--default-pip"], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(("build", "program"), [("pip install -q .", "imgtool"), (OWN, ".v/bin/imgtool")])
@@ -278,6 +285,8 @@ def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, shared, buil
     (shared / "bin" / "pytest").chmod(0o755)
     (shared / "bin" / "uv").write_text("#!/bin/sh\n")
     (shared / "bin" / "uv").chmod(0o755)
+    if build == "sh install.sh":
+        _add_pip(shared)
 
     done = memprof("gate", "--against", "main", "--build", build.replace("../shared", str(shared)), "--", *program, cwd=made.folder)
 
@@ -287,6 +296,7 @@ def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, shared, buil
 
 def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
     made = package_checkout(tmp_path / "lib")
+    _add_pip(shared)
     subprocess.run([shared / "bin" / "pip", "install", "-q", made.folder], check=True)
 
     done = memprof("gate", "--against", "main", "--", "imgtool", cwd=made.folder)
