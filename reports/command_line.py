@@ -43,8 +43,7 @@ def _runtime(job: Job) -> str:
     """The runtime's name, with the version of the environment that memprof made for it, if the Job ran in one."""
     if job.runtime.endswith(".py"):
         return job.runtime
-    made = next((each.version for each in environments.every() if each.interpreter == job.python), None)
-    version = job.version or made
+    version = job.version or next((each.version for each in environments.every() if each.interpreter == job.python), None)
     return f"{job.runtime}@{version}" if version else job.runtime
 
 

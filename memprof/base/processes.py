@@ -1,4 +1,4 @@
-"""Facts about a process of this machine."""
+"""Facts about a process of this machine, and what the kernel starts for a script."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from ..recorder import procfs as _procfs
 
 procfs: Any = _procfs  # it has no annotations
+_SHEBANG_BYTES = 256  # as much of the line as Linux reads
 
 
 def started(pid: int) -> int | None:
@@ -54,3 +55,13 @@ def boot() -> str:
 def pid_namespace() -> str:
     """This host and its process numbers: a memprof elsewhere, which may share the cache, cannot be looked up here."""
     return f"{os.uname().nodename}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def interpreter_words(script: str) -> list[str]:
+    """The words of a script's first line (execve(2)): its interpreter and what that gets. None for any other file, or one that cannot be read."""
+    try:
+        with open(script, "rb") as file:
+            first = file.readline(_SHEBANG_BYTES)
+    except OSError:
+        return []
+    return os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []

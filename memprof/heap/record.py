@@ -19,7 +19,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..base import files
+from ..base import files, processes
 from ..base.errors import InputError, MeasurementError, UsageError, os_reason
 from ..base.leftovers import end_leftovers, scratch
 from ..campaign import campaign
@@ -41,7 +41,6 @@ _UNKNOWN_TO_VALGRIND = (
 _STARTERS = frozenset(
     {"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "env", "nice", "ionice", "taskset", "timeout", "setsid", "stdbuf"}
 )
-_SHEBANG_BYTES = 256  # as much of the line as Linux reads
 _GRACE_NS = 60 * 10**9
 _WATCHED_NS = 20_000_000  # unless the user says more: the tool's own pace makes finer polling pointless
 
@@ -211,22 +210,12 @@ def _is_python(program: str) -> bool:
 def _is_starter(program: str) -> bool:
     """Whether heaptrack would see this one only, and not what it starts: it follows neither a fork nor an exec."""
     path = shutil.which(program)
-    return path is not None and (os.path.basename(path) in _STARTERS or bool(_interpreter_words(path)))
-
-
-def _interpreter_words(script: str) -> list[str]:
-    """The words of a script's first line (execve(2)), none for any other file."""
-    try:
-        with open(script, "rb") as file:
-            first = file.readline(_SHEBANG_BYTES)
-    except OSError:
-        return []
-    return first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    return path is not None and (os.path.basename(path) in _STARTERS or bool(processes.interpreter_words(path)))
 
 
 def _named_by_script(script: str) -> str | None:
     """The Python that a script's first line names, by its path or after env; None for any other file."""
-    words = _interpreter_words(script)
+    words = processes.interpreter_words(script)
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     program = shutil.which(words[0]) if words else None

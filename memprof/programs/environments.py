@@ -70,6 +70,11 @@ def is_line(wanted: str) -> bool:
     return re.fullmatch(r"\d+(\.\d+)?", wanted) is not None
 
 
+def activated(folder: Path) -> dict[str, str]:
+    """The variables by which the `activate` of a virtual environment in this folder puts its programs first."""
+    return {"VIRTUAL_ENV": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
+
 def every() -> list[Environment]:
     """All whole environments, the newest version of each runtime first."""
     environments = []

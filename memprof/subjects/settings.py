@@ -91,14 +91,14 @@ class Setting(Struct, frozen=True):
             return
         if self.many:
             pairs = (
-                f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else _toml(key)} = {self._in_file(each)}" for key, each in value.items()
+                f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else toml_value(key)} = {self._in_file(each)}" for key, each in value.items()
             )
             yield f"{self.parameter} = {{ {', '.join(pairs)} }}"
         else:
             yield f"{self.parameter} = {self._in_file(value)}"
 
     def _in_file(self, value: Any) -> str:
-        return _toml(list(value) if isinstance(value, tuple) else value if self.kind is not str else self.written(value))
+        return toml_value(list(value) if isinstance(value, tuple) else value if self.kind is not str else self.written(value))
 
     def value_in(self, folder: Path, given: Any) -> Any:
         """The field's value. given: as a file in that folder has it, of `file_type`. Raises UsageError."""
@@ -108,7 +108,7 @@ class Setting(Struct, frozen=True):
         return self.value(self.path(folder, text) if self.path is not None else text)
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """A text, a number, a switch or a list of them as TOML writes it, which is as JSON does."""
     return msgspec.json.encode(value).decode()
 

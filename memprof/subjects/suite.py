@@ -47,7 +47,7 @@ from ..programs import commands
 from ..programs.commands import Command
 from ..records.types import COMMAND, Cache
 from .drive import Drive
-from .settings import OF_A_SUITE, OF_A_VARIANT, Setting, program, relative
+from .settings import OF_A_SUITE, OF_A_VARIANT, Setting, program, relative, toml_value
 from .values import parse_pair, parse_sizes, parse_threads
 
 MS = 1_000_000
@@ -366,7 +366,7 @@ def file_lines(suite: Suite) -> tuple[str, ...]:
     them."""
     together = suite.together
     names = {"models": suite.models, "runtimes": (suite.only.runtime,)}
-    lines = [f"{key} = {msgspec.json.encode(values).decode()}" for key, values in names.items()]
+    lines = [f"{key} = {toml_value(values)}" for key, values in names.items()]
     return (*lines, *(line for setting in OF_A_SUITE for line in setting.lines(getattr(together, setting.field))))
 
 

@@ -99,11 +99,12 @@ def compare_variants(
     both = f"{base} → {head}"
     # The first of several programs without a model gave all of them its name, and a pair of them is more than that one.
     of_programs = {key.model for key, group in groups.items() if _names_program(group)}
-    sides = [
-        {VariantKey(both if key.model in of_programs else key.model, both, key.threads): group for key, group in groups.items()
-         if key.heading == name}
-        for name in (base, head)
-    ]  # fmt: skip
+    sides = [dict[VariantKey, list[Run]](), dict[VariantKey, list[Run]]()]
+    for key, group in groups.items():
+        place = VariantKey(both if key.model in of_programs else key.model, both, key.threads)
+        for name, side in zip((base, head), sides, strict=True):
+            if key.heading == name:
+                side[place] = group
     return _compare(sides[0], sides[1], names, across_machines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -82,8 +81,7 @@ class PythonPackage(Struct, frozen=True):
 
     def variables(self, environment: Environment) -> dict[str, str | None]:
         """As the environment's own `activate` has them."""
-        path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return {"PATH": path, "VIRTUAL_ENV": str(environment.folder), "PYTHONHOME": None}
+        return {**environments.activated(environment.folder), "PYTHONHOME": None}
 
 
 def without_version(runtime: str) -> str:

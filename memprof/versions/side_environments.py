@@ -20,8 +20,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..base import processes
 from ..base.errors import InputError, UsageError
-from ..programs import commands
+from ..programs import commands, environments
 from ..programs.commands import Command
 from ..subjects.suite import Build
 
@@ -58,18 +59,19 @@ def is_empty(python: str) -> bool:
     return not any(path.name.endswith(_METADATA) and not path.name.startswith(_OF_VENV) for path in found)
 
 
-def inside(command: Command, python: str) -> Command:
-    """A command with the programs of an environment first on its PATH. python: the environment's interpreter."""
-    folder = os.path.dirname(python)
-    path = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
-    return replace(command, surroundings={**command.surroundings, "PATH": path, "VIRTUAL_ENV": os.path.dirname(folder)})
+def inside(command: Command, tree: Path, python: str, build: Build) -> Command:
+    """A command with the programs of an environment first on its PATH. tree: of its side. python: the environment's interpreter.
+
+    Raises UsageError if the build installs packages, and a program of Python's comes neither from the tree nor from the environment: it would not
+    see what was installed.
+    """
+    command = replace(command, surroundings={**command.surroundings, **environments.activated(Path(python).parent.parent)})
+    if installs(build):
+        _check_programs(command, tree, python, build)
+    return command
 
 
-def check_program(command: Command, tree: Path, python: str, build: Build) -> None:
-    """Raises UsageError if the build installs packages, and a program of Python's comes neither from a side's tree nor from its environment, whose
-    interpreter is `python`: it would not see what was installed."""
-    if not installs(build):
-        return
+def _check_programs(command: Command, tree: Path, python: str, build: Build) -> None:
     for words in commands.programs(command.argv):
         path = _file(command, words)
         if path is None or path.is_relative_to(Path(python).parent.parent) or path.is_relative_to(tree) or _interpreter(path) is None:
@@ -151,10 +153,7 @@ def _interpreter(program: Path) -> str | None:
     """The interpreter that runs a program of Python's: itself, or that of a script's first line. None for any other program."""
     if _PYTHON.fullmatch(program.name):
         return str(program)
-    with suppress(OSError), program.open("rb") as file:
-        line = os.fsdecode(file.readline(512)) if file.read(2) == b"#!" else ""
-        words = line.split()
-        if words and os.path.basename(words[0]) == "env":
-            words = [found for word in words[1:] if _PYTHON.fullmatch(word) and (found := shutil.which(word))]
-        return words[0] if words and _PYTHON.fullmatch(os.path.basename(words[0])) else None
-    return None
+    words = processes.interpreter_words(str(program))
+    if words and os.path.basename(words[0]) == "env":
+        words = [found for word in words[1:] if _PYTHON.fullmatch(word) and (found := shutil.which(word))]
+    return words[0] if words and _PYTHON.fullmatch(os.path.basename(words[0])) else None

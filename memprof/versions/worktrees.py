@@ -26,6 +26,7 @@ from ..base import cache_folders
 from ..base.cache import cache_folder
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.leftovers import end_leftovers, scratch
+from ..programs import environments
 from ..programs.commands import Command
 from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, read
@@ -204,9 +205,7 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
     def placed_command(command: Command | None) -> Command | None:
         if command is None or not tree.python or side_environments.is_empty(tree.python):
             return command
-        command = side_environments.inside(command, tree.python)
-        side_environments.check_program(command, tree.folder, tree.python, suite.build or Build())
-        return command
+        return side_environments.inside(command, tree.folder, tree.python, suite.build or Build())
 
     return replace(
         suite,
@@ -267,9 +266,9 @@ def _lay_over(repository: Repository, folder: Path) -> None:
 def _sources(repository: Repository, names: Sequence[str]) -> Iterator[str]:
     """The checkout's new files that are somebody's work: not an environment's, and not the runs of an earlier gate."""
     paths = [PurePath(name) for name in names if name]
-    environments = {path.parent for path in paths if path.name == "pyvenv.cfg"} - {PurePath()}
+    of_python = {path.parent for path in paths if path.name == "pyvenv.cfg"} - {PurePath()}
     for path in paths:
-        if environments.isdisjoint(path.parents) and not (path.suffix == ".jsonl" and is_runs_file(repository.root / path)):
+        if of_python.isdisjoint(path.parents) and not (path.suffix == ".jsonl" and is_runs_file(repository.root / path)):
             yield str(path)
 
 
@@ -326,8 +325,7 @@ def _environment(environment: Path, folder: Path, variables: Mapping[str, str], 
     python = base_interpreter(build)
     what = f"{label}: an environment cannot be made with {python}"
     _do([python, "-m", "venv", str(environment)], folder, variables, what, InputError, environment.with_suffix(".log"))
-    path = f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables, "VIRTUAL_ENV": str(environment), "PATH": path}
+    return {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables, **environments.activated(environment)}
 
 
 def build_in(folder: Path, build: Build, label: str, environment: Path | None = None) -> None:

@@ -199,9 +199,7 @@ def _in_environment(program: Suite, environment: Path | None, tree: Path) -> Sui
     if environment is None or command is None:
         return program
     assert program.build is not None
-    python = str(environment / "bin" / "python")
-    command = side_environments.inside(command, python)
-    side_environments.check_program(command, tree, python, program.build)
+    command = side_environments.inside(command, tree, str(environment / "bin" / "python"), program.build)
     return replace(program, variants=(replace(program.only, command=command),))
 
 
