@@ -308,10 +308,10 @@ def test_second_runtime_when_time_is_up(memprof, folder, imagined):
 
 
 def test_search_resumed_after_interruption(tuned, imagined, folder):
-    # After four trials a child waits: the search cannot end before it is interrupted. What is left of it is imagined.
+    # After two trials a child waits: the search cannot end before it is interrupted. What is left of it is imagined.
     runs = folder / "runs.jsonl"
     waits = f"""
-        while os.path.exists({str(runs)!r}) and open({str(runs)!r}).read().count("\\n") >= 4:
+        while os.path.exists({str(runs)!r}) and open({str(runs)!r}).read().count("\\n") >= 2:
             time.sleep(0.01)
         self.knobs_now = options.knobs
 """
@@ -325,7 +325,7 @@ def test_search_resumed_after_interruption(tuned, imagined, folder):
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(lambda: runs.exists() and runs.read_bytes().count(b"\n") >= 4)
+    wait_for(lambda: runs.exists() and runs.read_bytes().count(b"\n") >= 2)
     first.send_signal(signal.SIGTERM)
     out, err = first.communicate(timeout=120)
     kept = runs.read_bytes().count(b"\n")
@@ -336,7 +336,7 @@ def test_search_resumed_after_interruption(tuned, imagined, folder):
     assert "Not verified" in out
     assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
     assert f"going on after {kept} trials" in again.stderr
-    assert again.stderr.count("] default: ") == 0
+    assert "[1] default: " not in again.stderr
     assert json.loads(again.stdout)["best"] == {"copies": "1"}
 
 
@@ -344,7 +344,7 @@ def test_interrupted_search_leaves_out_idle(folder, monkeypatch):
     idle, both = ("idle", "b"), frozenset({("copies", "1"), ("idle", "b")})
     asked = iter([DEFAULT] * 3 + [frozenset({idle}), frozenset({("bad", "crash")}), both])
 
-    def ask(self, most):
+    def ask(self, most, screens):
         if (settings := next(asked, None)) is None:
             raise KeyboardInterrupt
         return [settings]
