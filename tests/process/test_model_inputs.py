@@ -67,7 +67,7 @@ def test_explain_shows_shapes(memprof, tmp_path: Path) -> None:
     model(tmp_path, ("n", 3))
     done = memprof("explain", "open.onnx", "-r", "onnxruntime", "--runs", "1", "--warmup", "0", "-o", "why.json")
     assert done.returncode == 0, done.stderr
-    assert "x 1x3 (open dimensions taken as 1: --shape)" in done.stdout.splitlines()[0]
+    assert "x=1x3 (open dimensions taken as 1: --shape)" in done.stdout.splitlines()[0]
     assert "taken as 1: x runs as 1x3" in done.stderr
     assert json.loads((tmp_path / "why.json").read_text())["assumed"] == {"x": [1, 3]}
 
@@ -169,7 +169,7 @@ def test_shapes_of_variant_option(memprof, tmp_path: Path) -> None:
         "runs.jsonl",
     )
     assert done.returncode == 0, done.stderr
-    assert "x 2x3 (two), x 1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[2]
+    assert "x=2x3 (two), x=1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[2]
     assert "open.onnx, open: open dimensions of the model are taken as 1" in done.stderr
     refused = memprof("run", "open.onnx", "--variant", "two=onnxruntime,shape.x=2xn", "-o", "more.jsonl")
     assert refused.returncode == 2 and "write shape.INPUT=1x3x224x224" in refused.stderr

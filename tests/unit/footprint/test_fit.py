@@ -92,7 +92,7 @@ def test_sentence_and_table_agree(bytes_, unit, said, cells):
     parts = (PartLimit("whole run", int(bytes_), int(bytes_ + 100 * MIB), None, 12),)
     text = render(made(parts=parts, threads=1, shapes={"x": (1, 8)}, assumed={"x": (1, 8)}), unit=unit)
 
-    assert text.startswith("a\\|b.onnx, x, 1 thread, x 1x8 (open dimensions taken as 1: --shape): ")
+    assert text.startswith("a\\|b.onnx, x, 1 thread, x=1x8 (open dimensions taken as 1: --shape): ")
     assert said in text
     assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")][1:3] == cells
 

@@ -38,7 +38,7 @@ def test_sentence_agrees_with_table():
         text = render(answer, unit=unit)
         assert said in text
         assert "61.7%" in text.partition("| #1")[2]
-    assert text.startswith("net, mine, 2 threads, x 1x3 (open dimensions taken as 1: --shape): ")
+    assert text.startswith("net, mine, 2 threads, x=1x3 (open dimensions taken as 1: --shape): ")
 
 
 def test_budget_named_in_answer():
