@@ -29,7 +29,7 @@ def shapes(run: Run) -> str:
     """`x=1x3x640x640` for each input whose shape is known, the inputs that were given a value, and the file of inputs whose shapes are not."""
     job = run.job
     file = f", inputs from {Path(job.inputs).name}" if job.inputs and not job.given else ""
-    values = "".join(f", {name}={value}" for name, value in job.values.items())
+    values = "".join(f", {name} holds {value}" for name, value in job.values.items())
     return (shaped({**job.fixed, **job.shapes, **job.given}, job.assumed) + values + file).removeprefix(", ")
 
 

@@ -53,7 +53,7 @@ def test_shapes_from_file_or_assumed():
     assert "x=1x3x48x320" in table.render(made)
 
     made = [run(fixed={"x": (1, 3, 416, 416), "size": (2,)}, shapes={"size": (4,)})]
-    assert ", size 4, x=1x3x416x416\n" in table.render(made) or ", x=1x3x416x416, size 4\n" in table.render(made)
+    assert ", size=4, x=1x3x416x416\n" in table.render(made) or ", x=1x3x416x416, size=4\n" in table.render(made)
 
     made = [run(inputs="/data/big.npz")]
     assert "inputs from big.npz" in table.render(made)
