@@ -107,7 +107,7 @@ def _look(profile: object) -> None:
         tree = best[0].tree
         sums(profile, tree)
         shape(profile, tree)
-        tree.inverted(50_000)
+        shape(profile, tree, invert=True)
 
 
 def seeds(name: str) -> list[bytes]:

@@ -29,8 +29,7 @@ def collapsed(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterato
         yield f"{_flat(profile.frames[tree.frame[0]].function).replace(';', ':')} {tree.self_bytes()[0]}\n"
     for stack, size in tree.stacks():
         if stack:
-            path = reversed(stack) if tree.direction == "callers" else iter(stack)
-            yield ";".join(names[frame] for frame in path) + f" {size}\n"
+            yield ";".join(names[frame] for frame in reversed(stack)) + f" {size}\n"
 
 
 def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterator[str]:
@@ -49,7 +48,7 @@ def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterat
     yield '"samples":['
     for stack, size in tree.stacks():
         weights.append(size)
-        yield comma + json.dumps((stack[::-1] if tree.direction == "callers" else stack) or [tree.frame[0]], separators=(",", ":"))
+        yield comma + json.dumps(stack[::-1] or [tree.frame[0]], separators=(",", ":"))
         comma = ","
     yield '],"weights":' + json.dumps(weights, separators=(",", ":")) + f',"endValue":{sum(weights)}}}]}}\n'
 
@@ -83,8 +82,6 @@ FORMATS: Mapping[str, Callable[[HeapProfile], Iterator[str]]] = {"collapsed": co
 
 
 def _tree_lines(tree: CallTree, places: list[str]) -> Iterator[str]:
-    if tree.direction == "callees":
-        tree = tree.inverted()
     depths = tree.depths()
     counts = [0] * len(tree)
     for parent in tree.parent[1:]:

@@ -82,13 +82,13 @@ def usual(**changes: object) -> HeapProfile:
     return profile(*snapshots, **{"phases": phases, **changes})  # type: ignore[arg-type]
 
 
-def of_two_lines(first_bytes: int, inverted: bool = False) -> HeapProfile:
+def of_two_lines(first_bytes: int) -> HeapProfile:
     """A function that allocates in two lines, called from two lines: so much in those that come first, 8 MiB in the others."""
     calls = [Frame("read", "reader.cc", 14), Frame("main", "app.cc", 3), Frame("read", "reader.cc", 16), Frame("main", "app.cc", 7)]
     trie = Trie(0)
     trie.add((1, 2), first_bytes)
     trie.add((3, 4), 8 * MIB)
-    made = trie.tree().inverted() if inverted else trie.tree()
+    made = trie.tree()
     snapshot = Snapshot(0, 1, made.bytes[0], tree=made, kind="peak")
     return HeapProfile("heaptrack", "read", "", "ms", COUNTS, (snapshot,), (ROOT, *calls), "lines.zst")
 
@@ -151,7 +151,7 @@ def top_by(tree, key):
     for stack, size in tree.stacks():
         groups = [group for group in (key[frame] for frame in stack) if group >= 0]
         if groups:
-            site = groups[0 if tree.direction == "callers" else -1]
+            site = groups[0]
             own[site] = own.get(site, 0) + size
         for group in set(groups):
             total[group] = total.get(group, 0) + size
