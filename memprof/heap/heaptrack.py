@@ -23,6 +23,7 @@ import subprocess
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -372,22 +373,13 @@ class _SecondPass:
     def _tree(self, total: int) -> CallTree:
         """The blocks that are live now, which sum up to `total` bytes. Of the many stacks that hold next to nothing only the site is kept."""
         least = total / SMALLEST
-        by_trace: dict[int, list[int]] = {}
+        by_trace: dict[int, int] = defaultdict(int)
         for kind, count in enumerate(self._live):
             if count > 0:
-                sums = by_trace.setdefault(self._trace[kind], [0, 0])
-                sums[0] += count * self._size[kind]
-                sums[1] += count
-        trie, small = Trie(0, with_blocks=True), dict[int, list[int]]()
-        for trace, (size, blocks) in by_trace.items():
-            if size >= least:
-                trie.add(self._stack(trace), size, blocks)
-            else:
-                sums = small.setdefault(self._instruction[trace], [0, 0])
-                sums[0] += size
-                sums[1] += blocks
-        for instruction, (size, blocks) in small.items():
-            trie.add((*self._instructions[instruction][:1], 1), size, blocks)
+                by_trace[self._trace[kind]] += count * self._size[kind]
+        trie = Trie(0)
+        for trace, size in by_trace.items():
+            trie.add(self._stack(trace) if size >= least else (*self._instructions[self._instruction[trace]][:1], 1), size)
         return trie.tree()
 
     def _stack(self, trace: int) -> Iterator[int]:

@@ -99,7 +99,7 @@ class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot", rename={"word"
     time_ms: Annotated[float, msgspec.Meta(ge=0)]
     bytes: _Count
     word: Literal["empty", "detailed", "peak"]
-    stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count, _Count]] | None
+    stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count]] | None
 
 
 _ROW: msgspec.json.Decoder[_MemrayFrame | _Snapshot] = msgspec.json.Decoder(
@@ -127,9 +127,9 @@ def _assembled(path: Path, head: _Head, rows: list[_MemrayFrame | _Snapshot]) ->
             continue
         tree = None
         if row.stacks is not None:
-            trie = Trie(0, with_blocks=True)
-            for stack, size, blocks in row.stacks:
-                trie.add([by_dump[number] if number >= 0 else 1 for number in stack], size, blocks)
+            trie = Trie(0)
+            for stack, size in row.stacks:
+                trie.add([by_dump[number] if number >= 0 else 1 for number in stack], size)
             tree = trie.tree()
         snapshots.append(Snapshot(len(snapshots), row.time_ms, row.bytes, tree=tree, kind=row.word if tree is not None else "empty"))
     if not snapshots:

@@ -2,7 +2,7 @@
 
     {"command", "allocator", "begin_ms", "native", "partial"}
     {"kind": "frame", "function", "file", "line", "module", "offset"}    numbered from 0 in the order they come
-    {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
+    {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes], ...] or null}
 
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
 offset: of a native frame without a symbol, from where its module was mapped. memray's API does not tell it, `memray parse` does.
@@ -69,12 +69,12 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     for index, time_ms in sorted({(index, snapshots[index].time) for index in kept} | set(in_phases)):
         stacks = trees.get(index)
         # The snapshot's figure and the sum of its tree are of slightly different moments.
-        size = sum(held for _, held, _ in stacks) if stacks is not None else snapshots[index].heap
+        size = sum(held for _, held in stacks) if stacks is not None else snapshots[index].heap
         rows.append((max(0, time_ms - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
     records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     least = sum(record.size for record in records) / smallest
-    peak = merged((writer.stack(record, record.size >= least), record.size, record.n_allocations) for record in records)
-    size = sum(held for _, held, _ in peak)
+    peak = merged((writer.stack(record, record.size >= least), record.size) for record in records)
+    size = sum(held for _, held in peak)
     if peak or not rows:
         best = max(range(count), key=lambda index: snapshots[index].heap) if count else 0
         time_ms = max(0, snapshots[best].time - begin_ms) if count else 0
@@ -97,29 +97,26 @@ def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float
     """The stacks that were live at these snapshots, by the snapshot's index. least: the bytes that a stack must hold at each to be kept in full."""
     live: list[list[Any]] = [[] for _ in wanted]
     for record in reader.get_temporal_allocation_records(merge_threads=True):
-        sizes: dict[int, tuple[int, int]] = {}
+        sizes: dict[int, int] = {}
         for interval in record.intervals:
             end = interval.deallocated_before_snapshot
             last = len(wanted) if end is None else bisect_left(wanted, end)
             for place in range(bisect_left(wanted, interval.allocated_before_snapshot), last):
-                size, blocks = sizes.get(place, (0, 0))
-                sizes[place] = size + interval.n_bytes, blocks + interval.n_allocations
+                sizes[place] = sizes.get(place, 0) + interval.n_bytes
         if sizes:
             site = writer.stack(record, False)
-            full = writer.stack(record, True) if any(size >= least[place] for place, (size, _) in sizes.items()) else site
-            for place, (size, blocks) in sizes.items():
-                live[place].append((full if size >= least[place] else site, size, blocks))
+            full = writer.stack(record, True) if any(size >= least[place] for place, size in sizes.items()) else site
+            for place, size in sizes.items():
+                live[place].append((full if size >= least[place] else site, size))
     return {index: merged(stacks) for index, stacks in zip(wanted, live, strict=True)}
 
 
 def merged(stacks: Any) -> list[Any]:
-    """Equal stacks as one, with the sums of their bytes and blocks."""
-    sums: dict[tuple[int, ...], list[int]] = {}
-    for stack, size, blocks in stacks:
-        row = sums.setdefault(stack, [0, 0])
-        row[0] += size
-        row[1] += blocks
-    return [(stack, size, blocks) for stack, (size, blocks) in sums.items()]
+    """Equal stacks as one, with the sums of their bytes."""
+    sums: dict[tuple[int, ...], int] = {}
+    for stack, size in stacks:
+        sums[stack] = sums.get(stack, 0) + size
+    return list(sums.items())
 
 
 class Stacks:

@@ -67,7 +67,7 @@ class _PprofReader:
         self._frames = one_moment.new_frames()
 
     def profile(self, wanted: str | None) -> HeapProfile:
-        value, unit, place, blocks_place, values = self._value(wanted)
+        value, unit, place, values = self._value(wanted)
         locations = self._locations()
         stacks = StackSums(self._path)
         unknown = (self._frames.number(Frame(UNKNOWN, kind="unknown")),)
@@ -75,11 +75,11 @@ class _PprofReader:
             ids, numbers = self._sample(begin, end)
             if place >= len(numbers):
                 raise Torn
-            size, blocks = numbers[place] * unit, numbers[blocks_place] if blocks_place is not None else 0
+            size = numbers[place] * unit
             if size < 0:
                 raise InputError(f"{self._path} has samples below 0: it is the difference of two profiles, and no heap")
             stack = tuple(frame for number in ids for frame in locations.get(number, unknown))
-            stacks.add(stack, size, max(blocks, 0))
+            stacks.add(stack, size)
         return one_moment.profile(
             "pprof",
             self._path,
@@ -92,8 +92,8 @@ class _PprofReader:
             written_ns=self._numbers[9] or None,
         )
 
-    def _value(self, wanted: str | None) -> tuple[str, int, int, int | None, list[str]]:
-        """The value to show: its name, its unit in bytes, its place in each sample, the place of the number of blocks, and all such names."""
+    def _value(self, wanted: str | None) -> tuple[str, int, int, list[str]]:
+        """The value to show: its name, its unit in bytes, its place in each sample, and all such names."""
         kinds = [self._value_type(begin, end) for begin, end in _pairs(self._spans[1])]
         if len(kinds) > 64:
             raise Torn
@@ -107,9 +107,7 @@ class _PprofReader:
             default = IN_USE if IN_USE in values else values[-1]
         value = one_moment.selected(self._path, values, wanted, default)
         place = next(at for at, (name, _) in enumerate(kinds) if name == value and units[at] is not None)
-        counted = value.replace("space", "objects").replace("bytes", "objects")
-        blocks = next((at for at, (name, unit) in enumerate(kinds) if name == counted and unit == "count"), None)
-        return value, units[place] or 1, place, blocks, values
+        return value, units[place] or 1, place, values
 
     def _value_type(self, begin: int, end: int) -> tuple[str, str]:
         numbers = self._fields(begin, end)

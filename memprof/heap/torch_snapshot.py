@@ -16,6 +16,7 @@ the segments. Rows become numbers in columns while the pickle is read: memory is
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from ..base.units import counted, format_bytes
 from . import one_moment, plain_pickle
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
 from .profile import HeapProfile, Kind, Snapshot
-from .trees import SMALLEST, CallTree, Trie
+from .trees import CallTree
 
 MOST_BYTES = 4 << 30
 ALLOCATED, RESERVED, INACTIVE = "allocated", "reserved", "inactive"
@@ -39,7 +40,7 @@ _SEGMENTS = "torch counts the segments that its caching allocator has reserved f
 _SNAPSHOTS = 200
 _TREES = 16
 _MOST_NAMED = 15  # devices
-_ROOT, _BELOW, _BEFORE, _NO_STACK = range(4)
+_BEFORE, _NO_STACK = 2, 3  # frames
 _ACTIVE, _PENDING = "active_allocated", "active_pending_free"
 _LARGEST = 1 << 62
 _NOTHING = ("", "??", "none")  # of names and files; the last where torch makes a snapshot of its profiler's events
@@ -275,7 +276,7 @@ class _TorchSnapshot:
                 total = f"allocated when the snapshot was taken ({value})"
         else:
             stacks = self._reserved(device) if word == RESERVED else self._inactive(device)
-            tree = self._tree(stacks)
+            tree = one_moment.tree_of(self._path, list(stacks))
             snapshots = [Snapshot(0, 0, tree.bytes[0], tree=tree, kind="detailed")]
             total = f"{word} when the snapshot was taken ({value})"
         return HeapProfile(
@@ -296,27 +297,15 @@ class _TorchSnapshot:
 
     # -- trees
 
-    def _tree(self, stacks: Iterable[tuple[tuple[int, ...], int, int]]) -> CallTree:
-        """stacks: frames, bytes, blocks. Of stacks that hold next to nothing only the site is kept."""
-        rows = list(stacks)
-        total = sum(size for _, size, _ in rows)
-        if total > one_moment.MOST_BYTES:
-            raise InputError(f"{self._path} is damaged: its blocks sum up to {total:.3g} bytes, more than any memory")
-        trie = Trie(_ROOT, with_blocks=True)
-        for stack, size, blocks in rows:
-            trie.add(stack if size >= total / SMALLEST or len(stack) < 2 else (stack[0], _BELOW), size, blocks)
-        return trie.tree()
+    def _tree_of_sums(self, sums: dict[int, int]) -> CallTree:
+        return one_moment.tree_of(self._path, [(self._rows.stacks[number], size) for number, size in sums.items() if size])
 
-    def _tree_of_sums(self, sums: dict[int, list[int]]) -> CallTree:
-        stacks = self._rows.stacks
-        return self._tree((stacks[number], size, blocks) for number, (size, blocks) in sums.items() if blocks > 0)
-
-    def _reserved(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int, int]]:
+    def _reserved(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int]]:
         for segment in device.segments:
             site = self._rows.frames.number(Frame(segment.named, module=NO_MODULE))
-            yield (site, *(self._rows.stacks[segment.stack] if segment.stack else ())), segment.size, 1
+            yield (site, *(self._rows.stacks[segment.stack] if segment.stack else ())), segment.size
 
-    def _inactive(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int, int]]:
+    def _inactive(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int]]:
         """By whether a block lies in the same segment, which then cannot be given back, and by segment."""
         split, whole = (
             self._rows.frames.number(Frame(name, module=NO_MODULE))
@@ -326,7 +315,7 @@ class _TorchSnapshot:
             site = self._rows.frames.number(Frame(segment.named, module=NO_MODULE))
             free = [block.size for block in segment.blocks if block.state not in (_ACTIVE, _PENDING)]
             if free:
-                yield (split if segment.held else whole, site), sum(free), len(free)
+                yield (split if segment.held else whole, site), sum(free)
 
     # -- what is allocated, at the snapshot and before
 
@@ -337,9 +326,9 @@ class _TorchSnapshot:
             for block in device.blocks(_ACTIVE, _PENDING)
             if block.address is not None
         }
-        sums: dict[int, list[int]] = {}
+        sums: dict[int, int] = defaultdict(int)
         for size, stack, _ in held.values():
-            _add(sums, stack, size)
+            sums[stack] += size
         tree = self._tree_of_sums(sums)
         events = device.events
         if not events:
@@ -380,8 +369,7 @@ class _TorchSnapshot:
             if rows.begins[event]:
                 live[address] = rows.sizes[event]
                 total += rows.sizes[event]
-                if total > one_moment.MOST_BYTES:
-                    raise InputError(f"{self._path} is damaged: its blocks sum up to {total:.3g} bytes, more than any memory")
+                one_moment.check_total(self._path, total)
             totals.append(total)
         return totals
 
@@ -406,28 +394,22 @@ class _TorchSnapshot:
     def _trees_at(self, begin: dict[int, tuple[int, int]], events: Sequence[int], places: set[int]) -> dict[int, CallTree]:
         """The trees of what is held after so many events."""
         rows, live, trees = self._rows, dict(begin), dict[int, CallTree]()
-        sums: dict[int, list[int]] = {}
+        sums: dict[int, int] = defaultdict(int)
         for size, stack in live.values():
-            _add(sums, stack, size)
+            sums[stack] += size
         if 0 in places:
             trees[0] = self._tree_of_sums(sums)
         for place, event in enumerate(events, 1):
             address = rows.addresses[event]
             before = live.pop(address, None)
             if before is not None:
-                _add(sums, before[1], -before[0], -1)
+                sums[before[1]] -= before[0]
             if rows.begins[event]:
                 live[address] = rows.sizes[event], rows.event_stacks[event]
-                _add(sums, rows.event_stacks[event], rows.sizes[event])
+                sums[rows.event_stacks[event]] += rows.sizes[event]
             if place in places:
                 trees[place] = self._tree_of_sums(sums)
         return trees
-
-
-def _add(sums: dict[int, list[int]], stack: int, size: int, blocks: int = 1) -> None:
-    row = sums.setdefault(stack, [0, 0])
-    row[0] += size
-    row[1] += blocks
 
 
 def _wanted(totals: Sequence[int]) -> dict[int, Kind]:

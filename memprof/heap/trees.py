@@ -26,14 +26,13 @@ class CallTree:
     """Nodes in depth-first order, sites first, node 0 the root; every column has one value a node.
 
     frame: the index of the node's frame in HeapProfile.frames. parent: the index of its parent, -1 at the root, always below the node's index.
-    bytes: the size of the node with its children; of 32 bits where that is enough. blocks: its number of allocations, counted likewise, or None
-    where the tool does not count them.
+    bytes: the size of the node with its children; of 32 bits where that is enough.
     """
 
-    __slots__ = ("blocks", "bytes", "frame", "parent")
+    __slots__ = ("bytes", "frame", "parent")
 
-    def __init__(self, frame: array[int], parent: array[int], bytes: array[int], blocks: array[int] | None = None) -> None:
-        self.frame, self.parent, self.bytes, self.blocks = frame, parent, bytes, blocks
+    def __init__(self, frame: array[int], parent: array[int], bytes: array[int]) -> None:
+        self.frame, self.parent, self.bytes = frame, parent, bytes
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -66,10 +65,9 @@ class CallTree:
     def digest(self) -> bytes:
         """A hash of all columns: equal for equal trees."""
         hashed = hashlib.blake2b(digest_size=16)
-        for column in (self.frame, self.parent, self.bytes, self.blocks):
-            if column is not None:
-                hashed.update(f"{column.typecode}{len(column)}".encode())
-                hashed.update(column)
+        for column in (self.frame, self.parent, self.bytes):
+            hashed.update(f"{column.typecode}{len(column)}".encode())
+            hashed.update(column)
         return hashed.digest()
 
 
@@ -79,10 +77,9 @@ class Trie:
     root: the frame of node 0.
     """
 
-    def __init__(self, root: int, with_blocks: bool = False) -> None:
+    def __init__(self, root: int) -> None:
         self.frame, self.parent = array("i", [root]), array("i", [-1])
         self.own = array("q", [0])
-        self.blocks = array("q", [0]) if with_blocks else None
         self._child: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
@@ -97,30 +94,24 @@ class Trie:
             self.frame.append(frame)
             self.parent.append(node)
             self.own.append(0)
-            if self.blocks is not None:
-                self.blocks.append(0)
         return child
 
-    def add(self, stack: Iterable[int], size: int, blocks: int = 0) -> None:
-        """Add a stack's bytes and number of allocations."""
+    def add(self, stack: Iterable[int], size: int) -> None:
+        """Add a stack's bytes."""
         node = 0
         for frame in stack:
             node = self.child(node, frame)
         self.own[node] += size
-        if self.blocks is not None:
-            self.blocks[node] += blocks
 
     def tree(self) -> CallTree:
         """The tree, depth first, larger children first, without nodes that hold nothing."""
-        size, blocks = array("q", self.own), None if self.blocks is None else array("q", self.blocks)
+        size = array("q", self.own)
         add_up(size, self.parent)
-        if blocks is not None:
-            add_up(blocks, self.parent)
         children: dict[int, list[int]] = {}
         for node in range(1, len(size)):
             if size[node] != 0:
                 children.setdefault(self.parent[node], []).append(node)
-        frames, parents, sizes, counts = array("i"), array("i"), array("q"), None if blocks is None else array("q")
+        frames, parents, sizes = array("i"), array("i"), array("q")
         todo = [(0, -1)]
         while todo:
             node, parent = todo.pop()
@@ -128,7 +119,5 @@ class Trie:
             frames.append(self.frame[node])
             parents.append(parent)
             sizes.append(size[node])
-            if counts is not None and blocks is not None:
-                counts.append(blocks[node])
             todo.extend((child, number) for child in sorted(children.get(node, ()), key=lambda child: size[child]))
-        return CallTree(frames, parents, sizes, counts)
+        return CallTree(frames, parents, sizes)
