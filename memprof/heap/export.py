@@ -23,7 +23,7 @@ def collapsed(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterato
 
     Raises InputError if there is no tree.
     """
-    tree = _tree(profile, snapshot)
+    _, tree = _shown(profile, snapshot)
     names = [_flat(_label(frame)).replace(";", ":") for frame in profile.frames]
     if tree.self_bytes()[0] > 0:
         yield f"{_flat(profile.frames[tree.frame[0]].function).replace(';', ':')} {tree.self_bytes()[0]}\n"
@@ -37,9 +37,9 @@ def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterat
 
     Raises InputError if there is no tree.
     """
-    shown = snapshot or _peak(profile)
-    tree = _tree(profile, shown)
-    frames = [_without_none({"name": _label(frame), "file": frame.file or frame.module, "line": frame.line}) for frame in profile.frames]
+    shown, tree = _shown(profile, snapshot)
+    facts = [{"name": _label(frame), "file": frame.file or frame.module, "line": frame.line} for frame in profile.frames]
+    frames = [{name: value for name, value in fact.items() if value is not None} for fact in facts]
     yield '{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"memprof","activeProfileIndex":0,'
     yield '"name":' + json.dumps(f"{profile.command}: heap at {format_time(shown.time, profile.time_unit)}") + ',"shared":{"frames":'
     yield json.dumps(frames, separators=(",", ":")) + "},"
@@ -115,19 +115,9 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _without_none(values: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _peak(profile: HeapProfile) -> Snapshot:
+def _shown(profile: HeapProfile, snapshot: Snapshot | None) -> tuple[Snapshot, CallTree]:
     largest = profile.peak_tree
-    if largest is None:
+    shown = snapshot if snapshot is not None or largest is None else largest[0]
+    if shown is None or shown.tree is None:
         raise InputError(f"{profile.path}: no snapshot has a tree")
-    return largest[0]
-
-
-def _tree(profile: HeapProfile, snapshot: Snapshot | None) -> CallTree:
-    tree = (snapshot or _peak(profile)).tree
-    if tree is None:
-        raise InputError(f"{profile.path}: snapshot {snapshot.index if snapshot else ''} has no tree")
-    return tree
+    return shown, shown.tree

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from ..base.errors import InputError
 from .alignment import Reading
 from .frames import BELOW, UNKNOWN, Frame, FrameTable
-from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
+from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, CallTree, Trie
 
 COUNTS = (
@@ -217,13 +217,14 @@ def _reason(error: Exception) -> str:
 
 
 class _Moment(Struct, frozen=True):
-    """A snapshot to be taken: the state after so many events, held at `time`, or reached between it and `until` (ms). total: bytes."""
+    """A snapshot to be taken: the state after so many events, held at `time`, or reached between it and `until` (ms). total: bytes. has_tree: the
+    snapshot is to have one."""
 
     event: int
     time: float
     until: float | None
     total: int
-    kind: Kind
+    has_tree: bool
 
 
 def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Moment]]:
@@ -235,26 +236,26 @@ def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Mom
     trees = max(1, len(changed) // step // _TREES)
     moments: dict[tuple[int, float], _Moment] = {}
 
-    def keep(place: int, kind: Kind, time: float, until: float) -> None:
+    def keep(place: int, has_tree: bool, time: float, until: float) -> None:
         event = course.events[place]
         earlier = moments.get((event, time))
-        if earlier is None or (earlier.kind == "empty" and kind != "empty"):
-            moments[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], kind if event else "empty")
+        if earlier is None or has_tree > earlier.has_tree:
+            moments[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], has_tree and event > 0)
 
-    def keep_row(place: int, kind: Kind) -> None:
-        keep(place, kind, course.times[place], course.untils[place])
+    def keep_row(place: int, has_tree: bool = True) -> None:
+        keep(place, has_tree, course.times[place], course.untils[place])
 
-    keep_row(_largest(course, range(count)), "peak")
+    keep_row(_largest(course, range(count)))
     for number, start in enumerate(range(0, len(changed), step)):
-        keep_row(_largest(course, changed[start : start + step]), "detailed" if number % trees == 0 else "empty")
+        keep_row(_largest(course, changed[start : start + step]), number % trees == 0)
     for span in phases:
         inside = range(bisect_left(course.times, span.begin), count if span.end is None else bisect_right(course.times, span.end))
         if inside:
-            keep_row(_largest(course, inside), "detailed")
+            keep_row(_largest(course, inside))
         else:  # the phase lies between two timestamps, or after the last
             around = range(max(inside.start - 1, 0), min(inside.start + 1, count))
-            keep(_largest(course, around), "detailed", span.begin, course.times[around[-1]])
-    keep_row(count - 1, "detailed")
+            keep(_largest(course, around), True, span.begin, course.times[around[-1]])
+    keep_row(count - 1)
     by_event: dict[int, list[_Moment]] = {}
     for moment in sorted(moments.values(), key=lambda moment: (moment.event, moment.time)):
         by_event.setdefault(moment.event, []).append(moment)
@@ -314,18 +315,8 @@ class _SecondPass:
     def _taken(self, event: int) -> list[Snapshot]:
         """The snapshots of the state as it is now. There can be several: the state may last into a phase."""
         moments = self._wanted.get(event, ())
-        tree = next((self._tree(moment.total) for moment in moments if moment.kind != "empty"), None)
-        return [
-            Snapshot(
-                0,
-                moment.time,
-                moment.total,
-                tree=None if moment.kind == "empty" else tree,
-                kind=moment.kind,
-                until=moment.until,
-            )
-            for moment in moments
-        ]
+        tree = next((self._tree(moment.total) for moment in moments if moment.has_tree), None)
+        return [Snapshot(0, moment.time, moment.total, tree=tree if moment.has_tree else None, until=moment.until) for moment in moments]
 
     def _define(self, kind: int, line: bytes) -> None:
         if kind == 97:  # a

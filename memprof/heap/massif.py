@@ -29,7 +29,7 @@ from typing import Protocol
 from ..base.errors import InputError
 from .frames import FrameTable
 from .massif_frames import parse_place
-from .profile import HeapProfile, Kind, Snapshot, TimeUnit
+from .profile import HeapProfile, Snapshot, TimeUnit
 from .trees import CallTree
 
 _PIECE = 1 << 18  # small enough to be taken apart within a processor's cache
@@ -41,7 +41,7 @@ _LINE = re.compile(rb" *n(\d+): (\d+) .+")
 # Splits whole lines of a tree. The text between two matches is empty if each match is a line; no object is made for a line.
 _NODES = re.compile(rb"( *)n(\d{1,19}): (\d{1,19}) (.+)\n")
 _UNITS: dict[str, TimeUnit] = {"i": "i", "ms": "ms", "s": "s", "B": "B"}
-_KINDS: dict[bytes, Kind] = {b"empty": "empty", b"detailed": "detailed", b"peak": "peak"}
+_TREES = (b"empty", b"detailed", b"peak")
 _NUMBERS = ("time", "mem_heap_B", "mem_heap_extra_B", "mem_stacks_B")
 
 HEAP = (
@@ -209,11 +209,10 @@ class _MassifReader:
             raise self._bad(f"the snapshot has no {' and no '.join(sorted(missing))}")
         if sum(values.values()) > _INT64:
             raise self._bad("its sizes sum up beyond 64 bits")
-        if value not in _KINDS:
+        if value not in _TREES:
             raise self._bad(f"heap_tree={value[:20].decode('ascii', 'backslashreplace')} is not empty, detailed or peak")
-        kind = _KINDS[value]
-        tree = None if kind == "empty" else self._tree()
-        return Snapshot(index, time, values["mem_heap_B"], values["mem_heap_extra_B"], values["mem_stacks_B"], tree, kind)
+        tree = None if value == b"empty" else self._tree()
+        return Snapshot(index, time, values["mem_heap_B"], values["mem_heap_extra_B"], values["mem_stacks_B"], tree)
 
     def _number(self, line: bytes, key: bytes) -> int:
         text = line[len(key) + 1 :]

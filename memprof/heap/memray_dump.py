@@ -2,7 +2,7 @@
 
     {"command", "allocator", "begin_ms", "native", "partial"}
     {"kind": "frame", "function", "file", "line", "module", "offset"}    numbered from 0 in the order they come
-    {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes], ...] or null}
+    {"kind": "snapshot", "time_ms", "bytes", "stacks": [[[FRAME, ...], bytes], ...] or null}
 
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
 offset: of a native frame without a symbol, from where its module was mapped. memray's API does not tell it, `memray parse` does.
@@ -55,7 +55,7 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     write(out, head)
     writer = Stacks(out, Addresses(path) if head["native"] else None)
     count = len(snapshots)
-    rows = []  # (time_ms, bytes, as, stacks)
+    rows = []  # (time_ms, bytes, stacks)
     trees: dict[int, list[Any]] = {}
     in_phases = [largest_of(snapshots, begin, end) for begin, end in phases] if count else []
     if not aggregated and count and hasattr(reader, "get_temporal_allocation_records"):  # memray before 1.8 does not have it
@@ -70,7 +70,7 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
         stacks = trees.get(index)
         # The snapshot's figure and the sum of its tree are of slightly different moments.
         size = sum(held for _, held in stacks) if stacks is not None else snapshots[index].heap
-        rows.append((max(0, time_ms - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
+        rows.append((max(0, time_ms - begin_ms), size, stacks))
     records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     least = sum(record.size for record in records) / smallest
     peak = merged((writer.stack(record, record.size >= least), record.size) for record in records)
@@ -78,9 +78,9 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     if peak or not rows:
         best = max(range(count), key=lambda index: snapshots[index].heap) if count else 0
         time_ms = max(0, snapshots[best].time - begin_ms) if count else 0
-        rows.append((time_ms, size, "peak", peak))
-    for time_ms, size, word, stacks in sorted(rows, key=lambda row: row[0]):
-        write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "as": word, "stacks": stacks})
+        rows.append((time_ms, size, peak))
+    for time_ms, size, stacks in sorted(rows, key=lambda row: row[0]):
+        write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "stacks": stacks})
 
 
 def largest_of(snapshots: Any, begin: float, end: Any) -> tuple[int, float]:

@@ -126,7 +126,7 @@ def profile(
 ) -> HeapProfile:
     """The profile of these stacks. frames: begin with `new_frames`. stacks: see `tree_of`. Raises InputError as that does."""
     tree = tree_of(path, stacks.items())
-    snapshot = Snapshot(0, 0, tree.bytes[0], tree=tree, kind="detailed")
+    snapshot = Snapshot(0, 0, tree.bytes[0], tree=tree)
     return HeapProfile(
         tool,
         command,

@@ -32,7 +32,7 @@ from .profile import HeapProfile, PhaseSpan, TimeUnit
 
 NAME = "phases.json"
 # How much later than its launch a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
-_ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
+ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
 # A run of a hundred thousand phases takes 10 MiB.
 _MOST_BYTES = 16 << 20
 _SCALES: dict[TimeUnit, float] = {"ms": 1e6, "s": 1e9}  # nanoseconds in a profile's unit of time
@@ -58,11 +58,6 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     phases: list[_Phase]
     zero_ns: _Ns | None = None
     zero_error_ns: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
-
-
-def error_ns(tool: str) -> int:
-    """How much later than its launch a tool begins to count time, at most."""
-    return int(_ERROR_S[tool] * 1e9)
 
 
 def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str | None, zero: ClockZero | None) -> None:
@@ -110,7 +105,7 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
         return replace(profile, partial=partial)
     names = _names((snapshot.time for snapshot in profile.snapshots), phases)
     aligned = profile.started_ns is None and record.zero_ns is not None
-    uncertain_ns = record.zero_error_ns if aligned else _ERROR_S.get(record.tool, 0.5) * 1e9
+    uncertain_ns = record.zero_error_ns if aligned else ERROR_S.get(record.tool, 0.5) * 1e9
     return replace(
         profile,
         snapshots=tuple(replace(snapshot, phase=names.get(snapshot.time)) for snapshot in profile.snapshots),

@@ -21,7 +21,6 @@ from .frames import By, Frame
 from .trees import CallTree
 
 TimeUnit = Literal["i", "ms", "s", "B"]
-Kind = Literal["empty", "detailed", "peak"]
 _EMPTY_SHARE = 0.001
 
 
@@ -39,7 +38,6 @@ class Snapshot(Struct, frozen=True):
     extra_bytes: int = 0
     stacks_bytes: int = 0
     tree: CallTree | None = None
-    kind: Kind = "empty"
     phase: str | None = None
     until: float | None = None
 

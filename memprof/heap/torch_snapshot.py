@@ -27,7 +27,7 @@ from ..base.files import Data
 from ..base.units import counted, format_bytes
 from . import one_moment, plain_pickle
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
-from .profile import HeapProfile, Kind, Snapshot
+from .profile import HeapProfile, Snapshot
 from .trees import CallTree
 
 MOST_BYTES = 4 << 30
@@ -277,7 +277,7 @@ class _TorchSnapshot:
         else:
             stacks = self._reserved(device) if word == RESERVED else self._inactive(device)
             tree = one_moment.tree_of(self._path, list(stacks))
-            snapshots = [Snapshot(0, 0, tree.bytes[0], tree=tree, kind="detailed")]
+            snapshots = [Snapshot(0, 0, tree.bytes[0], tree=tree)]
             total = f"{word} when the snapshot was taken ({value})"
         return HeapProfile(
             "torch",
@@ -333,17 +333,14 @@ class _TorchSnapshot:
         events = device.events
         if not events:
             extra = sum(max(rounded, 0) for _, _, rounded in held.values())
-            return [Snapshot(0, 0, tree.bytes[0], extra, tree=tree, kind="detailed")], True, 0
+            return [Snapshot(0, 0, tree.bytes[0], extra, tree=tree)], True, 0
         begin = self._begin({address: (size, stack) for address, (size, stack, _) in held.items()}, events)
         totals = self._totals(begin, events)
         times, by_time = self._times(events)
         wanted = _wanted(totals)
-        trees = self._trees_at(begin, events, {place for place, kind in wanted.items() if kind != "empty"})
-        snapshots = [
-            Snapshot(index, times[place], totals[place], tree=trees.get(place), kind=kind)
-            for index, (place, kind) in enumerate(sorted(wanted.items()))
-        ]
-        snapshots.append(Snapshot(len(snapshots), times[-1], tree.bytes[0], tree=tree, kind="detailed"))
+        trees = self._trees_at(begin, events, {place for place, has_tree in wanted.items() if has_tree})
+        snapshots = [Snapshot(index, times[place], totals[place], tree=trees.get(place)) for index, place in enumerate(sorted(wanted))]
+        snapshots.append(Snapshot(len(snapshots), times[-1], tree.bytes[0], tree=tree))
         return snapshots, by_time, self._rows.times[events[0]] if by_time else 0
 
     def _begin(self, held: dict[int, tuple[int, int]], events: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -412,13 +409,13 @@ class _TorchSnapshot:
         return trees
 
 
-def _wanted(totals: Sequence[int]) -> dict[int, Kind]:
-    """The places of the totals to be shown: the largest of each stretch, some of them with a tree, and the peak."""
+def _wanted(totals: Sequence[int]) -> dict[int, bool]:
+    """The places of the totals to be shown, the largest of each stretch, and whether with a tree, as some of them and the peak."""
     step = -(-len(totals) // _SNAPSHOTS)
     largest = [max(range(start, min(start + step, len(totals))), key=totals.__getitem__) for start in range(0, len(totals), step)]
     spacing = max(1, len(largest) // _TREES)
-    wanted: dict[int, Kind] = {place: "detailed" if number % spacing == 0 else "empty" for number, place in enumerate(largest)}
-    wanted[max(largest, key=totals.__getitem__)] = "peak"
+    wanted = {place: number % spacing == 0 for number, place in enumerate(largest)}
+    wanted[max(largest, key=totals.__getitem__)] = True
     return wanted
 
 

@@ -45,8 +45,8 @@ class ProcessTree:
     refused: of how many processes they may not be read.
     """
 
-    def __init__(self, root: int, page: int) -> None:
-        self._root = self._centre = root
+    def __init__(self, page: int) -> None:
+        self._root = self._centre = 0  # until the first process was found
         self._apart = False  # whether the tree is without processes that are not below the measured one
         self._page = page
         self.swap, self.devices = Swap(), DeviceHistory()

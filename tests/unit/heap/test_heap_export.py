@@ -30,7 +30,7 @@ def made(stacks: Stacks) -> HeapProfile:
     tree = trie.tree()
     names = ["malloc" if number == 2 else f"f{number}" for number in range(6)]
     frames = (Frame("all", kind="root"), *(Frame(name, "a.c", number, None, number) for number, name in enumerate(names) if number))
-    return HeapProfile("massif", "./p", "", "ms", "", (Snapshot(0, 1.0, tree.bytes[0], tree=tree, kind="peak"),), frames)
+    return HeapProfile("massif", "./p", "", "ms", "", (Snapshot(0, 1.0, tree.bytes[0], tree=tree),), frames)
 
 
 _STACKS = st.lists(st.tuples(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.integers(1, 1000)), min_size=1, max_size=30)

@@ -291,7 +291,7 @@ def test_line_in_names_by_line():
     sites = [Frame("std::vector<int>::vector()", "/usr/include/stl_vector.h", 552), Frame("rt::read", "/src/engine.cpp", 17)]
     trie = Trie(0)
     trie.add((1, 2), 5 * MIB)
-    shot = Snapshot(0, 1, 5 * MIB, tree=trie.tree(), kind="peak")
+    shot = Snapshot(0, 1, 5 * MIB, tree=trie.tree())
     made = replace(profile((0, 1.0)), snapshots=(shot,), frames=(ROOT, *sites))
 
     table = series.series(made, "line", 5)
