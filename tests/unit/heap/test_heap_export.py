@@ -155,7 +155,7 @@ def test_heaptrack_highest_total_between_timestamps(tmp_path: Path) -> None:
     [(12, 19, 100), (15, 35, 1100), (21, 25, 1100), (31, 38, 100), (41, None, 0), (60, None, 0)],
 )  # fmt: skip
 def test_phase_tree_at_largest_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begin: float, end: float | None, total: int) -> None:
-    monkeypatch.setitem(phases._ERROR_S, "heaptrack", 0.0)
+    monkeypatch.setitem(phases.ERROR_S, "heaptrack", 0.0)
     path = tmp_path / "h"
     path.write_text(_RECORDING.partition("c a\n")[0] + "+ 0\nc a\nc 14\n+ 1\n- 1\nc 1e\nc 28\n- 0\nc 32\n")
     spans = [{"name": "PREPARE", "begin_ns": int(begin * 1e6), "end_ns": None if end is None else int(end * 1e6)}]
