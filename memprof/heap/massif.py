@@ -71,7 +71,7 @@ class _Torn(Exception):
 
 
 def read(stream: Stream, name: str) -> HeapProfile:
-    """The profile in a massif file. A file that ends within a snapshot gives its content, and `partial` is set.
+    """The profile in a massif file, which begins with `desc:`. A file that ends within a snapshot gives its content, and `partial` is set.
 
     Raises InputError, naming the line, if the file is not a massif file, contradicts itself or holds no snapshot.
     """
@@ -165,20 +165,15 @@ class _MassifReader:
                 if line is None:
                     raise _Torn
                 key, colon, value = line.partition(b":")
-                if not colon or (not fields and key != b"desc"):
-                    if not fields:
-                        raise InputError(f"{self._name} is not a massif file: it does not begin with `desc:`")
+                if not colon:
                     raise self._bad("no massif header has such a line")
                 fields[key.decode("ascii", "backslashreplace")] = value.strip().decode("utf-8", "backslashreplace")
         except _Torn:
-            if not fields:
-                empty = self._line == 0
-                raise InputError(f"{self._name} is {'empty' if empty else 'not a massif file: it does not begin with `desc:`'}") from None
             raise InputError(f"{self._name}: the file ends within its header") from None
         unit = _UNITS.get(fields["time_unit"])
         if unit is None:
             raise self._bad(f"time_unit {fields['time_unit'][:20]!r} is not i, ms, s or B")
-        return fields["desc"], fields.get("cmd", ""), unit
+        return fields.get("desc", ""), fields.get("cmd", ""), unit
 
     def _snapshot(self) -> Snapshot | None:
         line = self._next()
