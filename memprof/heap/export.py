@@ -6,7 +6,7 @@ Each is a function that yields the file's text piece by piece, so that a profile
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from ..base.errors import InputError
 from .frames import NO_MODULE, UNKNOWN, Frame
@@ -76,9 +76,6 @@ def massif(profile: HeapProfile) -> Iterator[str]:
         )
         if snapshot.tree is not None:
             yield from _tree_lines(snapshot.tree, places)
-
-
-FORMATS: Mapping[str, Callable[[HeapProfile], Iterator[str]]] = {"collapsed": collapsed, "speedscope": speedscope, "massif": massif}
 
 
 def _tree_lines(tree: CallTree, places: list[str]) -> Iterator[str]:

@@ -320,22 +320,18 @@ class _SecondPass:
 
     def _define(self, kind: int, line: bytes) -> None:
         if kind == 97:  # a
-            words = line.split()
-            trace = int(words[2], 16)
+            size, trace = _numbers(line)[:2]
             self._parent[trace]  # an IndexError if there is no such trace
-            if trace < 0:
-                raise ValueError
-            self._size.append(int(words[1], 16))
+            self._size.append(size)
             self._trace.append(trace)
             self._live.append(0)
         elif kind == 116:  # t
-            instruction, parent = (int(word, 16) for word in line.split()[1:3])
-            if not (0 <= instruction < len(self._instructions) and 0 <= parent < len(self._parent)):
-                raise IndexError
+            instruction, parent = _numbers(line)[:2]
+            self._instructions[instruction], self._parent[parent]  # the same
             self._instruction.append(instruction)
             self._parent.append(parent)
         elif kind == 105:  # i
-            self._instructions.append(self._frames_of([int(word, 16) for word in line.split()[1:]]))
+            self._instructions.append(self._frames_of(_numbers(line)))
         elif kind == 115:  # s
             text = line[2:].rstrip(b"\n")
             if self._format >= 3:
@@ -349,15 +345,15 @@ class _SecondPass:
             raise ValueError("more entries than can be")
 
     def _frames_of(self, numbers: list[int]) -> tuple[int, ...]:
-        address, module = numbers[0], self._strings[_known(numbers[1])] if len(numbers) > 1 else ""
+        address, module = numbers[0], self._strings[numbers[1]] if len(numbers) > 1 else ""
         if address >> 64:
             raise ValueError("a number beyond 64 bits")
         frames = []
         for at in range(2, len(numbers) - 2, 3):
-            function, file = self._strings[_known(numbers[at])], self._strings[_known(numbers[at + 1])]
+            function, file = self._strings[numbers[at]], self._strings[numbers[at + 1]]
             frames.append(Frame(function or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
         if not frames:
-            function = self._strings[_known(numbers[2])] if len(numbers) > 2 else ""
+            function = self._strings[numbers[2]] if len(numbers) > 2 else ""
             frames = [Frame(function or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
         return tuple(self._frames.number(frame) for frame in frames)
 
@@ -379,7 +375,9 @@ class _SecondPass:
             trace = self._parent[trace]
 
 
-def _known(index: int) -> int:
-    if index < 0:
-        raise IndexError
-    return index
+def _numbers(line: bytes) -> list[int]:
+    """The numbers of a line. Raises ValueError for one below 0, too."""
+    numbers = [int(word, 16) for word in line.split()[1:]]
+    if min(numbers) < 0:
+        raise ValueError
+    return numbers
