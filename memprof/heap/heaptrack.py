@@ -320,13 +320,15 @@ class _SecondPass:
 
     def _define(self, kind: int, line: bytes) -> None:
         if kind == 97:  # a
-            size, trace = _numbers(line)[:2]
+            numbers = _numbers(line)
+            size, trace = numbers[0], numbers[1]
             self._parent[trace]  # an IndexError if there is no such trace
             self._size.append(size)
             self._trace.append(trace)
             self._live.append(0)
         elif kind == 116:  # t
-            instruction, parent = _numbers(line)[:2]
+            numbers = _numbers(line)
+            instruction, parent = numbers[0], numbers[1]
             self._instructions[instruction], self._parent[parent]  # the same
             self._instruction.append(instruction)
             self._parent.append(parent)
@@ -378,6 +380,6 @@ class _SecondPass:
 def _numbers(line: bytes) -> list[int]:
     """The numbers of a line. Raises ValueError for one below 0, too."""
     numbers = [int(word, 16) for word in line.split()[1:]]
-    if min(numbers) < 0:
+    if any(number < 0 for number in numbers):
         raise ValueError
     return numbers
