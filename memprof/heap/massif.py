@@ -16,7 +16,7 @@ The format (valgrind's massif/ms_main.c, ms_print): header lines `desc: `, `cmd:
 
 A tree line is indented by a space a level. It has `n` and the number of children, the bytes, and a place: an address and a function with
 `(file:line)` or `(in module)`, or a sum of places that are too small. Inlined frames repeat an address. Of the text only the distinct places are
-kept, and identical trees are one object, so that a file of a gigabyte takes a fraction of that.
+kept, so that a file of a gigabyte takes a fraction of that.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class _MassifReader:
         self._buffer, self._at, self._line = b"", 0, 0
         self._ended = False
         self._places = _Places(self._bad)
-        self._trees: dict[bytes, CallTree] = {}
         self.partial: str | None = None
 
     def read(self) -> HeapProfile:
@@ -263,7 +262,7 @@ class _MassifReader:
                 if count < 0 or (count and node not in still_open):
                     raise self._miscounted(node, parent, missing, first)
             self.partial = f"the file ends within a tree, in line {self._line}"
-        return self._shared(CallTree(array("i", frame), array("i", parent), _smallest(sizes)))
+        return CallTree(array("i", frame), array("i", parent), _smallest(sizes))
 
     def _miscounted(self, node: int, parent: array[int], missing: array[int], first: int) -> InputError:
         announced = missing[node] + parent.count(node)
@@ -294,9 +293,6 @@ class _MassifReader:
         lines = [_LINE.fullmatch(line) for line in piece[:-1].split(b"\n")]
         at, line = next((number, line) for number, line in enumerate(lines, 1) if line is None or not all(map(_fits, line.groups())))
         return self._bad("this is not a line of a tree" if line is None else "a number beyond 64 bits", at)
-
-    def _shared(self, tree: CallTree) -> CallTree:
-        return self._trees.setdefault(tree.digest(), tree)
 
 
 class _Places(dict[bytes, int]):

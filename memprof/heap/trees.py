@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 
@@ -61,14 +60,6 @@ class CallTree:
                 path.append(self.frame[node])
             if own[node] > 0:
                 yield path.tolist(), own[node]
-
-    def digest(self) -> bytes:
-        """A hash of all columns: equal for equal trees."""
-        hashed = hashlib.blake2b(digest_size=16)
-        for column in (self.frame, self.parent, self.bytes):
-            hashed.update(f"{column.typecode}{len(column)}".encode())
-            hashed.update(column)
-        return hashed.digest()
 
 
 class Trie:

@@ -98,12 +98,6 @@ def test_counts_description() -> None:
     assert "stacks are counted" not in parsed(HEADER + snapshot(0, 1)).counts
 
 
-def test_identical_trees_shared() -> None:
-    profile = parsed(HEADER + snapshot(0, 300, TREE) + snapshot(1, 300, TREE) + snapshot(2, 300, TREE.replace("n0: 100", "n0: 101")))
-    first, second, third = (each.tree for each in profile.snapshots)
-    assert first is second and first is not third
-
-
 def test_peak_without_tree() -> None:
     profile = parsed(HEADER + snapshot(0, 300, TREE, kind="peak") + snapshot(1, 5000) + snapshot(2, 100))
     assert profile.peak.index == 1
