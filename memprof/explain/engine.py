@@ -109,7 +109,7 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
         size = format_bytes(order.job.model.bytes)
         remarks.append(f"{error}; copies of weights are not counted, and none of the {size} of its files is placed")
         return None, None
-    if not len(index.keys):
+    if not len(index.keys.words):
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
         return None, tiny
     return index, tiny

@@ -15,9 +15,9 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from .memory_map import PAGE, Addresses, Mapping, Pages, open_memory
 
@@ -30,7 +30,7 @@ _FENCE = 0x10
 _TOP_PAD = 128 << 10
 
 
-class Ranges(Struct, frozen=True):
+class Ranges(NamedTuple):
     """Disjoint ranges of addresses, in order."""
 
     starts: Addresses
@@ -77,7 +77,7 @@ def ranges(pairs: Sequence[tuple[int, int]]) -> Ranges:
     return Ranges(bounds[:, 0].copy(), bounds[:, 1].copy())
 
 
-class GlibcHeap(Struct, frozen=True):
+class GlibcHeap(NamedTuple):
     """The walk's result. arenas: how many beside the main one have memory, and the bytes free in them. complete: every chain came to its end."""
 
     used: Ranges

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from support import recorder_runs
 from support.examples import examples
 from support.suites import one
@@ -147,7 +146,7 @@ def test_growth_absent_and_swap_counted() -> None:
 
 def test_growth_with_incomplete_heap() -> None:
     last = heap("EXECUTE", 14, [])
-    growth = grown.between(heap("WARMUP", 10, []), replace(last, heap=replace(last.heap, complete=False)))
+    growth = grown.between(heap("WARMUP", 10, []), last._replace(heap=last.heap._replace(complete=False)))
     assert growth.sentences[-1] == "the allocator's blocks could not be followed: memory in use may be among the other mappings"
 
 
