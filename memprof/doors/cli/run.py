@@ -12,20 +12,15 @@ from ...base.errors import EXIT_OK
 from ...base.units import counted
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
-    EVERY_TABLE,
-    RESUMED,
-    ROWS_AS_JSON,
-    RUNS_FILE,
-    VERBOSE,
     Measuring,
+    RunsOptions,
     machines_option,
     measure_suite,
     place_or_fleet_options,
     reaching,
-    recording_option,
-    recordings_of,
     refuse_process,
     refuse_program,
+    runs_options,
     settings_options,
 )
 
@@ -82,23 +77,11 @@ Examples:
 @machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
-@RUNS_FILE
-@RESUMED
-@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
-@EVERY_TABLE
-@recording_option
-@VERBOSE
-@ROWS_AS_JSON
+@runs_options("the runtime with no model loaded")
 def command(
+    wanted: RunsOptions,
     on: str | None,
     remote_dir: str | None,
-    output: str | None,
-    append: bool,
-    above_baseline: bool,
-    everything: bool,
-    as_json: bool,
-    keep_recording: bool,
-    verbose: bool,
     shard: str | None,
     machines: str | None,
     each: str | None,
@@ -122,9 +105,8 @@ def command(
         if suite is None:
             return EXIT_OK
         if fleet is not None:
-            return measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
-        recordings = recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
+            return measure_on_fleet(suite, fleet, wanted)
+        return measure_suite(suite, wanted)
 
 
 def _shard(suite: Suite, text: str) -> Suite | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from ...base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
@@ -230,9 +230,7 @@ def settings_options(*settings: Setting, without: Collection[str] = ()) -> Calla
         def called(*others: Any, **words: Any) -> Any:
             return function(*others, settings={setting.parameter: words.pop(setting.parameter) for setting in settings}, **words)
 
-        for setting in reversed(settings):
-            called = setting_option(setting, setting.name in without)(called)
-        return called
+        return with_options([setting_option(setting, setting.name in without) for setting in settings], called)
 
     return decorate
 
@@ -331,34 +329,60 @@ recording_option = click.option(
 )
 
 
-def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
-    """The folder for the recordings of all runs, if they are wanted."""
-    if not keep_recording:
-        return None
-    return (Path(output) if output else unused_path()).with_suffix(".recordings")
-
-
-# Of run and exec.
-RUNS_FILE = click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
-RESUMED = click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
-EVERY_TABLE = click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release.")
-ROWS_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
-
 VERBOSE = click.option(
     "--verbose", is_flag=True, cls=SharedOption, help="Show all output of a failed run, not only the line that says why."
 )
 
 
-def measure_suite(
-    suite: Suite,
-    output: str | None,
-    append: bool,
-    above_baseline: bool,
-    as_json: bool,
-    verbose: bool = False,
-    brief: bool = False,
-    recordings: Path | None = None,
-) -> int:
+class RunsOptions(Struct, frozen=True):
+    """Where the runs of a command go, and how they are shown: in which tables or as JSON, and the output of failed runs or not."""
+
+    output: str | None
+    append: bool
+    as_json: bool
+    keep_recording: bool
+    above_baseline: bool = False
+    everything: bool = True
+    verbose: bool = False
+
+    @property
+    def recordings(self) -> Path | None:
+        """The folder for the recordings of all runs, if they are wanted."""
+        return (Path(self.output) if self.output else unused_path()).with_suffix(".recordings") if self.keep_recording else None
+
+
+def runs_options(baseline: str) -> Callable[[Any], Any]:
+    """The options of run and exec for their runs. The function takes them as one RunsOptions. baseline: what it is the memory of."""
+    every = (
+        click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]"),
+        click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others."),
+        click.option("--above-baseline", is_flag=True, help=f"Show memory above the baseline: {baseline}."),
+        click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release."),
+        recording_option,
+        VERBOSE,
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase."),
+    )
+    return lambda function: with_options(every, as_one(RunsOptions, function))
+
+
+def with_options(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
+    """The function with these options, in this order."""
+    for option in reversed(every):
+        function = option(function)
+    return function
+
+
+def as_one(kind: type[Struct], function: Any) -> Any:
+    """The function, which takes the options that are fields of this kind as one record, before all others."""
+
+    @functools.wraps(function)
+    def called(**words: Any) -> Any:
+        return function(kind(**{field.name: words.pop(field.name) for field in structs.fields(kind)}), **words)
+
+    return called
+
+
+def measure_suite(suite: Suite, wanted: RunsOptions) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
     from ...campaign import campaign, resume
     from ...subjects.orders import plan
@@ -369,8 +393,8 @@ def measure_suite(
     def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
         orders = planned.orders
         there: Sequence[Run] = ()
-        if output is not None and append:
-            orders, there = resume.unfinished(orders, Path(output), progress.say)
+        if wanted.output is not None and wanted.append:
+            orders, there = resume.unfinished(orders, Path(wanted.output), progress.say)
         if orders:
             say_compiling(suite.place, suite.recorder)
         state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
@@ -380,9 +404,9 @@ def measure_suite(
         if first > 1:
             progress.say(f"{counted(len(orders), 'run')} in all, {first} in each of {counted(rounds, 'round')}")
         yield from there  # the tables are those of the whole campaign
-        keep = showing_output(keep, progress) if verbose else keep
+        keep = showing_output(keep, progress) if wanted.verbose else keep
         took_ns, hinted = 0, False
-        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True), 1):
+        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=wanted.recordings, gives_up=True), 1):
             yield run
             took_ns += sum(mark.time_ns for mark in run.marks)
             left, left_ns = len(orders) - number, took_ns / number * (len(orders) - number)
@@ -392,24 +416,13 @@ def measure_suite(
                 hint = ": --repeats 1 is enough for a first look" if is_long else ""
                 progress.say(f"about {counted(left, 'run')} will follow, {format_duration(left_ns)} in all{hint}")
 
-    return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders))
+    return keep_runs(measure, wanted, len(planned.orders))
 
 
-def keep_runs(
-    measure: Callable[[Progress, Keep], Iterable[Run]],
-    output: str | None,
-    append: bool,
-    as_json: bool,
-    above_baseline: bool = False,
-    brief: bool = False,
-    silent: bool = False,
-    verbose: bool = False,
-    wanted: int = 0,
-) -> int:
+def keep_runs(measure: Callable[[Progress, Keep], Iterable[Run]], wanted: RunsOptions, count: int = 0, silent: bool = False) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first. silent: no tables. verbose: the output of failed runs
-    was shown. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    count: how many runs there will be, if --append goes on after Ctrl-C. silent: no tables.
     """
     from ...campaign.runs_writer import keeping
     from ...records.attempts import standing, was_lost
@@ -418,8 +431,8 @@ def keep_runs(
 
     runs: list[Run] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
-    path = Path(output) if output else unused_path()
-    with keeping(path, talk, append=append) as keep:
+    path = Path(wanted.output) if wanted.output else unused_path()
+    with keeping(path, talk, append=wanted.append) as keep:
         try:
             with closing(chosen()) as progress:
                 for run in measure(progress, keep):
@@ -428,16 +441,16 @@ def keep_runs(
             stopped = error
         runs, _ = standing(runs)
         if runs and not silent:
-            _report(runs, above_baseline, as_json, brief)
+            _report(runs, wanted)
     if isinstance(stopped, MemprofError | OSError):
         raise stopped
     if stopped is not None:
         done = sum(not was_lost(run) for run in runs)
-        again = "--append" if output else f"-o {path} --append"
-        goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
-        talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
+        again = "--append" if wanted.output else f"-o {path} --append"
+        goes_on = f": {done} of {count} runs are in {path}; the same command with {again} goes on"
+        talk(f"interrupted{goes_on if 0 < done < count else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json and (following := _next(runs, verbose, path)):
+    if runs and not (wanted.everything or wanted.as_json) and (following := _next(runs, wanted.verbose, path)):
         talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
@@ -493,9 +506,8 @@ def unused_path() -> Path:
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 
 
-def _report(runs: Sequence[Run], above_baseline: bool, as_json: bool, brief: bool) -> None:
+def _report(runs: Sequence[Run], wanted: RunsOptions) -> None:
     from . import answer_format, report
 
-    # Imported only now that the last child has ended.
-    text = report("tables.table").render(runs, format=answer_format(as_json), above_baseline=above_baseline, brief=brief)
-    click.echo(text)
+    render = report("tables.table").render  # imported only now that the last child has ended
+    click.echo(render(runs, format=answer_format(wanted.as_json), above_baseline=wanted.above_baseline, brief=not wanted.everything))
