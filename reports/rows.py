@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from memprof.base.units import counted
 from memprof.programs.commands import subject
 from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
-from memprof.records.summary import Key
+from memprof.records.summary import Key, timed_phase
 from memprof.records.types import COMMAND, PEAK, RELEASE, STARTUP, WARMUP, Run
 
 BASELINE = "baseline"
@@ -102,6 +102,11 @@ def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
     if metric.name in HIGH_WATER_MARKS:  # the peak of a phase that only frees is the memory from before it
         phases = [phase for phase in phases if phase != RELEASE]
     return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name in PEAKS)
+
+
+def phase_of(metric: Metric, phase: str | None, runs: Iterable[Run] = ()) -> str:
+    """The named phase, or else the one in which this metric of these runs is shown."""
+    return phase or (PEAK if metric.name in PEAKS else timed_phase(runs))
 
 
 def exactness_notes(exact: Iterable[bool]) -> list[str]:

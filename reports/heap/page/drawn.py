@@ -140,11 +140,9 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
     best = profile.peak_tree
     if best is not None:
         kept.add(best[0].index)
-    return [snapshot if snapshot.tree is None or snapshot.index in kept else _without_tree(snapshot) for snapshot in chosen]
-
-
-def _without_tree(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, tree=None, kind="empty")
+    return [
+        snapshot if snapshot.tree is None or snapshot.index in kept else replace(snapshot, tree=None, kind="empty") for snapshot in chosen
+    ]
 
 
 def _share(trees: Sequence[CallTree]) -> float:
