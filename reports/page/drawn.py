@@ -22,7 +22,6 @@ from ..columns import (
     RunPhase,
     columns,
     device_over,
-    peak,
     polled_peak,
     run_peak,
     spans,
@@ -42,7 +41,7 @@ _POINTS = 6_000  # iterations drawn as points on the whole page
 
 
 class PhaseFigure(Struct, frozen=True):
-    """A phase on a timeline. at_ns: when it peaked, see columns.Peak; polled: whether it was looked at while it ran; finished: whether it ended well:
+    """A phase on a timeline. at_ns: when its highest sample was seen; polled: whether it was looked at while it ran; finished: whether it ended well:
     of a phase in which the run failed, the peak is what polling saw."""
 
     name: str
@@ -150,7 +149,7 @@ def _trace(run: Run, most: int) -> Trace:
     rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
     begin_ns = zero_ns(run, rows)
     chosen = spans(run, rows)
-    phases = tuple(figure for span in chosen if (figure := _phase(span, rows, begin_ns, run.machine.peak_bound_bytes)) is not None)
+    phases = tuple(figure for span in chosen if (figure := _phase(span, rows, begin_ns)) is not None)
     highest = run_peak(run, rows, chosen)
     device = visible_devices(run.timeline)
     rows = thin(_with_steps(with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
@@ -187,11 +186,18 @@ def _with_steps(rows: ColumnArrays, times: Array) -> ColumnArrays:
     return ColumnArrays(t_ns, *(numpy.interp(t_ns, rows.t_ns, column).astype(numpy.int64) for column in (rows.rss, rows.file, rows.vms)))
 
 
-def _phase(span: RunPhase, rows: ColumnArrays, begin_ns: int, bound: int) -> PhaseFigure | None:
+def _phase(span: RunPhase, rows: ColumnArrays, begin_ns: int) -> PhaseFigure | None:
     """None for a phase in which the run failed before it was polled."""
-    mark = span.mark
-    top = peak(mark, rows, bound) if mark is not None else polled_peak(span, rows)
-    if top is None:
+    mark, seen = span.mark, polled_peak(span, rows)
+    if mark is None and seen is None:
         return None
-    begin, end, at = (t_ns - begin_ns for t_ns in (span.begin_ns, span.end_ns, top.t_ns))
-    return PhaseFigure(span.phase, begin, end, at, top.bytes, top.exact, mark is None or mark.interval_ns > 0, mark is not None)
+    return PhaseFigure(
+        name=span.phase,
+        begin_ns=span.begin_ns - begin_ns,
+        end_ns=span.end_ns - begin_ns,
+        at_ns=(seen.t_ns if seen is not None else (span.begin_ns + span.end_ns) // 2) - begin_ns,
+        peak_bytes=mark.height_bytes if mark is not None else seen.bytes if seen is not None else 0,
+        exact=mark is not None and mark.sure,
+        polled=mark is None or mark.interval_ns > 0,
+        finished=mark is not None,
+    )
