@@ -69,6 +69,12 @@ class Held(Struct, frozen=True):
     freed: bool = False
 
 
+def where(name: str) -> str:
+    """The moment of a look, by its name."""
+    phase, _, inside = name.partition("/")
+    return f"near {phase}'s peak" if inside else f"at the end of {phase}"
+
+
 class TensorCopies(Struct, frozen=True):
     """A tensor, and how many copies of it are held in each phase, by layout."""
 

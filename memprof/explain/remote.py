@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,16 +51,6 @@ _WITHIN_S = HOLD_LIMIT_NS // 10**9 - 10  # a recorder holds a process somewhat l
 _SHORT_S = 120
 
 
-class Looker(Protocol):
-    """Takes looks at the process of an order."""
-
-    def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
-        """A look; weights: whether to look for them. Raises memory_map.Gone, memory_map.Unreadable, and InputError where a place cannot be asked."""
-
-    def model_files(self, job: Job) -> Identities:
-        """Device and inode of every file that holds the model, as given or as converted."""
-
-
 def looker(order: Order, index: Index | None, tiny: Small | None) -> Looker:
     """The Looker for an order's place. index, tiny: what to look for. Raises InputError if nothing can be looked at there."""
     keys = index.keys if index is not None else None
@@ -72,9 +62,11 @@ class _Beside:
         self._weights = keys, tiny
 
     def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
+        """A look; weights: whether to look for them. Raises memory_map.Gone, memory_map.Unreadable, and InputError where a place cannot be asked."""
         return snapshot.take(pid, phase, *(self._weights if weights else (None, None)))
 
     def model_files(self, job: Job) -> Identities:
+        """Device and inode of every file that holds the model, as given or as converted."""
         paths = [Path(file.path) for file in job.model.files]
         if job.built is not None:
             paths += [path for path in Path(job.built).parent.iterdir() if path.is_file() and path.name != "built.json"]
@@ -135,6 +127,9 @@ class _There:
             return self._place.run([*self._start, *words], timeout_s)
         except subprocess.TimeoutExpired:
             raise InputError(f"{self._name}: the program that looks at a process took more than {timeout_s} s") from None
+
+
+Looker = _Beside | _There
 
 
 class _RemoteFiles(msgspec.Struct):

@@ -62,14 +62,12 @@ def command(wanted: RunsOptions, on: str | None, remote_dir: str | None, **words
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:
-    from ...places.place import HERE
-    from ...programs.commands import of_words
-    from ...subjects.settings import fields
-    from ...subjects.suite import Suite, of_command
+    from ...programs import commands
+    from ...subjects.suite import of_command, of_words
 
     refuse_process(words[:1])
-    command = of_words(words)
+    command = commands.of_words(words)
     refuse_counts(command, settings)
     own = of_command(replace(command, name=variant or settings["name"] or command.name))
-    suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program", place is not HERE))
+    suite = of_words(settings, "program", place, variants=(own,), stdin=True)
     return suite if suite.repeats is not None else replace(suite, repeats=1)

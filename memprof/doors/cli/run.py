@@ -131,9 +131,7 @@ def _suite(
     suite_file: str | None,
     place: Place,
 ) -> Suite:
-    from ...places.place import HERE
-    from ...subjects.settings import fields
-    from ...subjects.suite import ALL, Suite, parse_cmd, parse_variant, read
+    from ...subjects.suite import ALL, of_words, parse_cmd, parse_variant, read
 
     if models and not (runtimes or variants or cmds or suite_file):
         refuse_program(models)
@@ -142,11 +140,6 @@ def _suite(
     kinds |= {"program"} if cmds else set()
     kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""
     refuse_process(models)
-    flags = Suite(
-        models=models,
-        runtimes=runtimes,
-        variants=(*map(parse_variant, variants), *map(parse_cmd, cmds)),
-        place=place,
-        **fields(settings, kind, place is not HERE),
-    )
+    named = (*map(parse_variant, variants), *map(parse_cmd, cmds))
+    flags = of_words(settings, kind, place, models=models, runtimes=runtimes, variants=named)
     return flags.over(read(Path(suite_file), cwd=flags.cwd)) if suite_file else flags

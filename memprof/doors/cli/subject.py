@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ...base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
 from ...base.units import counted, format_duration
-from ...subjects.settings import SETTINGS, Setting, fields
+from ...subjects.settings import SETTINGS, Setting
 from . import CliCommand
 
 if TYPE_CHECKING:
@@ -131,12 +131,11 @@ class Words(Struct, frozen=True):
         """The interpreter that was named."""
         return cast("str | None", self.settings["python"])
 
-    def suite(self, place: Place, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
-        """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
+    def suite(self, place: Place | None = None, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
+        """The suite of these words, measured there or here, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
         UsageError."""
-        from ...places.place import HERE
         from ...subjects.configuration import with_defaults
-        from ...subjects.suite import Suite, Variant
+        from ...subjects.suite import Variant, of_words
         from . import talk
 
         if self.program and self.runtimes:
@@ -149,8 +148,8 @@ class Words(Struct, frozen=True):
         variants = tuple(Variant(runtime=name) for name in self.runtimes)
         if self.program:
             variants = (program_variant(self.program, self.settings),)
-        suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
-        return with_defaults(suite, talk, on_fleet, varied)
+        where = {} if place is None else {"place": place}
+        return with_defaults(of_words(self.settings, kind, models=self.models, variants=variants, **where), talk, on_fleet, varied)
 
 
 def refuse_process(words: Iterable[str]) -> None:
