@@ -59,15 +59,10 @@ def columns(timeline: Timeline, called: str = "a timeline") -> ColumnArrays:
     return ColumnArrays(*_summed(store.unpacked(timeline, called), called))
 
 
-def device_columns(timeline: Timeline, called: str = "a timeline") -> tuple[Array, Array]:
-    """Of device memory: the times at which it changed, and the bytes from there on; empty where there was none. Raises InputError as `columns`."""
-    t_ns, sizes = _summed(store.unpacked_devices(timeline, called), called)
-    return t_ns, sizes
-
-
-def visible_devices(timeline: Timeline, called: str = "a timeline") -> tuple[Array, Array]:
-    """The same as a picture draws it: empty where it is so little beside the resident set that nobody would see it."""
-    t_ns, sizes = device_columns(timeline, called)
+def visible_devices(timeline: Timeline) -> tuple[Array, Array]:
+    """Of device memory: the times at which it changed, and the bytes from there on; empty where there was none, or so little beside the resident set
+    that nobody would see it. Raises InputError as `columns`."""
+    t_ns, sizes = _summed(store.unpacked_devices(timeline), "a timeline")
     most = int(sizes.max()) if len(sizes) else 0
     return (t_ns, sizes) if most > _VISIBLE * max(timeline.rss_max_bytes, most) else (t_ns[:0], sizes[:0])
 

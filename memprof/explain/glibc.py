@@ -162,7 +162,7 @@ class _Walk:
 
 
 def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> GlibcHeap:
-    """Walk the chunks of a stopped process. Raises memory_map.Gone or memory_map.Unreadable."""
+    """Walk the chunks of a stopped process. Raises memory_map.ProcessEndError or memory_map.Unreadable."""
     reader = _WordReader(pid, pages)
     try:
         main, other_arenas, complete = _Walk(reader), _Walk(reader), True
@@ -190,7 +190,7 @@ def mapped_from(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int | No
     """The size from which on a request is mapped, which rises as mapped blocks are freed; None where it is not found.
 
     It stands in the C library's data, in struct malloc_par behind trim_threshold, which is twice as much once it has risen, and top_pad, 128 KiB
-    if nobody set it. Raises memory_map.Gone or memory_map.Unreadable.
+    if nobody set it. Raises memory_map.ProcessEndError or memory_map.Unreadable.
     """
     reader = _WordReader(pid, pages)
     found = set()

@@ -75,7 +75,7 @@ _FIELDS = {"Rss": "rss", "Anonymous": "anonymous", "Private_Dirty": "private_dir
 
 
 def mappings(pid: int) -> list[Mapping]:
-    """The mappings of a process, by address. Raises Gone, or Unreadable where it belongs to another user."""
+    """The mappings of a process, by address. Raises ProcessEndError, or Unreadable where it belongs to another user."""
     records: list[dict[str, object]] = []
     for line in _text(pid, "smaps").splitlines():
         name, _, value = line.partition(":")
@@ -153,7 +153,7 @@ class Pages(NamedTuple):
 
 
 def present_pages(pid: int, mappings: list[Mapping]) -> Pages:
-    """Which pages of these mappings are present. A mapping that vanished, or that no one may read, has none. Raises Gone or Unreadable."""
+    """Which pages of these mappings are present. A mapping that vanished or that no one may read has none. Raises ProcessEndError or Unreadable."""
     addresses, owners, filed = [], [], []
     descriptor = _open(pid, "pagemap")
     try:
@@ -221,7 +221,7 @@ class Memory:
         self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
 
     def read(self, starts: Addresses, ends: Addresses) -> Iterator[MemoryPiece]:
-        """The bytes of these ranges, in pieces of at most BUFFER bytes. Each is valid until the next is read. Raises Gone or Unreadable."""
+        """The bytes of these ranges, in pieces of at most BUFFER bytes, each valid until the next is read. Raises ProcessEndError or Unreadable."""
         for batch in _batches(zip(starts.tolist(), ends.tolist(), strict=True)):
             while batch:
                 piece, batch = self._read_batch(batch)
@@ -286,7 +286,7 @@ def _open(pid: int, name: str) -> int:
 
 
 def open_memory(pid: int) -> int:
-    """A descriptor of /proc/PID/mem, for reads of a few bytes. Raises Gone or Unreadable."""
+    """A descriptor of /proc/PID/mem, for reads of a few bytes. Raises ProcessEndError or Unreadable."""
     return _open(pid, "mem")
 
 

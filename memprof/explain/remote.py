@@ -62,7 +62,8 @@ class _Beside:
         self._weights = keys, tiny
 
     def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
-        """A look; weights: whether to look for them. Raises memory_map.Gone, memory_map.Unreadable, and InputError where a place cannot be asked."""
+        """A look; weights: whether to look for them. Raises memory_map.ProcessEndError and memory_map.Unreadable, and InputError where a place cannot
+        be asked."""
         return snapshot.take(pid, phase, *(self._weights if weights else (None, None)))
 
     def model_files(self, job: Job) -> Identities:

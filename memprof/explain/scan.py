@@ -32,13 +32,13 @@ class Hits(NamedTuple):
     time_ns: int
 
 
-def scan(sought: Keys, pid: int, pages: Pages, workers: int = 0, passing: Filter | None = None) -> Hits:
+def scan(sought: Keys, pid: int, pages: Pages, passing: Filter | None = None) -> Hits:
     """Look at every present page for every snippet, on two CPUs if there are two, because the child stands still meanwhile.
 
-    passing: finds the words with that in common, None for the fastest way. Raises memory_map.Gone or memory_map.Unreadable.
+    passing: finds the words with that in common, None for the fastest way. Raises memory_map.ProcessEndError or memory_map.Unreadable.
     """
     begin_ns = time.monotonic_ns()
-    workers = workers or min(2, len(os.sched_getaffinity(0)))
+    workers = min(2, len(os.sched_getaffinity(0)))
     memories = [Memory(pid) for _ in range(workers)]
     if not len(sought.words):
         return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0)

@@ -36,7 +36,7 @@ class ProcessSnapshot(NamedTuple):
 def take(pid: int, phase: str, sought: Keys | None, tiny: Small | None = None, passing: Filter | None = None) -> ProcessSnapshot:
     """Look at a process that stands still. sought: the weights to look for, or None; tiny: those too small for that; passing: see scan.
 
-    Raises memory_map.Gone or memory_map.Unreadable.
+    Raises memory_map.ProcessEndError or memory_map.Unreadable.
     """
     begin_ns = time.monotonic_ns()
     mappings = memory_map.mappings(pid)

@@ -41,7 +41,7 @@ class Whole(NamedTuple):
 
 
 def find(tiny: Small, pid: int, pages: Pages) -> tuple[Whole, ...]:
-    """Where these tensors lie whole in a process that stands still. Raises memory_map.Gone or memory_map.Unreadable."""
+    """Where these tensors lie whole in a process that stands still. Raises memory_map.ProcessEndError or memory_map.Unreadable."""
     if not len(tiny.keys):
         return ()
     known = table(tiny.keys)

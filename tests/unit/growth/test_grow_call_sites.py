@@ -94,7 +94,7 @@ def looked(in_use: int, kept: int) -> GrowthParts:
     """Two looks between which so many MiB more came to be in use, and to be kept by the allocator."""
     parts = (GrowthPart("in use by the program", MIB, (1 + in_use) * MIB), GrowthPart("freed, kept by the allocator", 0, kept * MIB))
     return GrowthParts(
-        "a", "b", (MIB, (1 + in_use + kept) * MIB), parts, (0, 0), (0, 0), (0, 0), (0, 0), Pinned(0, 0, 0, 0, 0, 0), inside=True
+        "a", "b", (MIB, (1 + in_use + kept) * MIB), parts, (0, 0), (0, 0), (0, 0), Pinned(0, 0, 0, 0, 0, 0), inside=True
     )
 
 
