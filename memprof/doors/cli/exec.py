@@ -14,9 +14,8 @@ from .subject import (
     RunsOptions,
     measure_suite,
     place_options,
+    program_variant,
     reaching,
-    refuse_counts,
-    refuse_process,
     refused_option,
     runs_options,
     settings_options,
@@ -62,12 +61,8 @@ def command(wanted: RunsOptions, on: str | None, remote_dir: str | None, **words
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:
-    from ...programs import commands
-    from ...subjects.suite import of_command, of_words
+    from ...subjects.suite import of_words
 
-    refuse_process(words[:1])
-    command = commands.of_words(words)
-    refuse_counts(command, settings)
-    own = of_command(replace(command, name=variant or settings["name"] or command.name))
+    own = program_variant(words, {**settings, "name": variant or settings["name"]})
     suite = of_words(settings, "program", place, variants=(own,), stdin=True)
     return suite if suite.repeats is not None else replace(suite, repeats=1)

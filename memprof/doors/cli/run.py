@@ -14,7 +14,6 @@ from ...subjects.settings import OF_A_SUITE
 from .subject import (
     Measuring,
     RunsOptions,
-    machines_option,
     measure_suite,
     place_or_fleet_options,
     reaching,
@@ -74,7 +73,6 @@ Examples:
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
 @place_or_fleet_options
-@machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
 @runs_options("the runtime with no model loaded")

@@ -26,7 +26,6 @@ from . import CliCommand
 if TYPE_CHECKING:
     from ...campaign.progress import Keep, Progress
     from ...places.place import Place
-    from ...programs.commands import Command
     from ...records.summary import Key, Row
     from ...records.types import Run
     from ...subjects.suite import Suite, Variant
@@ -186,21 +185,19 @@ def _is_program(word: str) -> bool:
 
 
 def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
-    """The variant that is the program of these words, called as --name says. settings: by parameter. Raises UsageError."""
+    """The variant that is the program of these words, called as --name says. settings: by parameter.
+
+    Raises UsageError, for a number of iterations that a program is not told too: it makes them itself, unless memprof asks a server for them.
+    """
     from ...programs.commands import of_words
     from ...subjects.suite import of_command
 
     refuse_process(words[:1])
     command = of_words(words)
-    refuse_counts(command, settings)
-    return of_command(replace(command, name=settings["name"] or command.name))
-
-
-def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
-    """Raises UsageError for a number of iterations that a program is not told: it makes them itself, unless memprof asks a server for them."""
     for word in ("warmup", "runs"):
         if settings[word] is not None and settings["drive"] is None and not command.has(word):
             raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
+    return of_command(replace(command, name=settings["name"] or command.name))
 
 
 def subject(function: Any, several: bool = False, without: Collection[str] = ()) -> Any:
@@ -247,26 +244,25 @@ def setting_option(setting: Setting, hidden: bool = False) -> Callable[[Any], An
 recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))
 
 
-def place_options(function: Any) -> Any:
-    """The options for the place where a command measures."""
-    return _place_options(_no_fleet(function), "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml")
+def place_options(function: Any, last: Callable[[Any], Any] | None = None, fleet: str = "") -> Any:
+    """The options for the place where a command measures. last, fleet: see place_or_fleet_options."""
+    places = f"ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml{fleet}"
+    every = (
+        click.option("--on", metavar="PLACE", cls=SharedOption, help=f"Measure on another machine: {places}."),
+        click.option(
+            "--remote-dir",
+            metavar="FOLDER",
+            cls=SharedOption,
+            help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
+        ),
+        last or _no_fleet,
+    )
+    return with_options(every, function)
 
 
 def place_or_fleet_options(function: Any) -> Any:
-    """The same for a command that a fleet can measure too."""
-    return _place_options(
-        function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml; on a fleet: dask:ADDRESS"
-    )
-
-
-def _place_options(function: Any, places: str) -> Any:
-    function = click.option(
-        "--remote-dir",
-        metavar="FOLDER",
-        cls=SharedOption,
-        help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
-    )(function)
-    return click.option("--on", metavar="PLACE", cls=SharedOption, help=f"Measure on another machine: {places}.")(function)
+    """The same for a command that a fleet can measure too, and the option for its machines."""
+    return place_options(function, machines_option, "; on a fleet: dask:ADDRESS")
 
 
 def refused_option(*names: str, sentence: Callable[[str], str], is_flag: bool = False) -> Callable[[Any], Any]:
