@@ -8,8 +8,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Container, Sequence
 
-from msgspec import Struct
-
 from memprof.base.units import counted
 from memprof.records import metrics
 from memprof.records.types import PEAK
@@ -25,15 +23,6 @@ __all__ = ["BADGE", "badge", "check", "render"]
 
 BADGE = b"<!-- badge of memprof"
 _MOST_LISTED = 300
-
-
-class _Listed(Struct, frozen=True):
-    """A change in the page's list. number: its place among all changes, which the script knows."""
-
-    number: int
-    text: str
-    url: str
-    worse: bool
 
 
 def render(
@@ -70,10 +59,15 @@ def render(
     )
 
 
-def _listed(number: int, change: SharedStep, history: History, commit_url: str) -> _Listed:
+def _listed(number: int, change: SharedStep, history: History, commit_url: str) -> dict[str, object]:
+    """A change in the page's list. number: its place among all changes, which the script knows."""
     head = change.head
-    url = commit_url.replace("{commit}", history.commits[head.at].hash)
-    return _Listed(number, sentence(change, history), url, head.step.size > 0 and not head.step.undoes and head.until is None)
+    return {
+        "number": number,
+        "text": sentence(change, history),
+        "url": commit_url.replace("{commit}", history.commits[head.at].hash),
+        "worse": head.step.size > 0 and not head.step.undoes and head.until is None,
+    }
 
 
 def badge(history: History) -> str:
