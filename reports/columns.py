@@ -238,7 +238,7 @@ def peak(mark: Mark, rows: ColumnArrays, bound: int) -> Peak:
 
 
 def polled_peak(span: RunPhase, rows: ColumnArrays) -> Peak | None:
-    """The most that polling saw of a phase, None where it did not look. It is all that is known of a phase in which the run failed."""
+    """The most that polling saw of a phase, None where it did not look. Of a phase in which the run failed nothing else is known."""
     inside = rows.between(span.begin_ns, span.end_ns)
     if not len(inside):
         return None

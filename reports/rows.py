@@ -28,6 +28,11 @@ def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
     return tuple({"variant": key.heading, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
 
 
+def key_columns(keys: Collection[Key]) -> list[tuple[str, list[str]]]:
+    """The columns that name the rows of these keys, each a head and its cells."""
+    return [(name, [labels(key, [name])[0] for key in keys]) for name in label_names(keys)]
+
+
 def label(key: Key, names: Sequence[str]) -> str:
     """The same in one text: `ort, 4 threads, board`."""
     return ", ".join(part(key, name) for name in names)

@@ -12,7 +12,7 @@ from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
 from memprof.records.types import Charged, DeviceKind, Process, Run, Value
 
-from ..rows import label_names, labels
+from ..rows import key_columns, label_names, labels
 from . import devices, grid
 from .control_group import looked_at
 from .grid import TextTable
@@ -57,12 +57,11 @@ def _values(groups: Groups, unit: str | None) -> list[TextTable]:
     shown = {name: [_value([last[name] for last in each if name in last]) for each in lasts] for name in reported}
     numbers = {name: [value for value in values if isinstance(value, float)] for name, values in shown.items()}
     size = grid.choose_unit(BYTES, [value for name, values in numbers.items() if name.endswith("_bytes") for value in values], unit)
-    names = label_names(groups)
-    columns = [(name, [labels(key, [name])[0] for key in groups]) for name in names]
+    columns = key_columns(groups)
     for name, values in shown.items():
         title, own = titled(name, numbers[name], size)
         columns.append((title, [value if isinstance(value, str) else own.cell(value) for value in values]))
-    return [grid.of_columns("Reported by the program itself, last", columns, len(names))] if shown else []
+    return [grid.of_columns("Reported by the program itself, last", columns, len(columns) - len(shown))] if shown else []
 
 
 def _value(reported: Sequence[Value]) -> float | str | None:
