@@ -57,7 +57,7 @@ def command(wanted: RunsOptions, on: str | None, remote_dir: str | None, **words
     from . import talk
 
     with reaching(on, remote_dir, words["settings"]["python"]) as place:
-        return measure_suite(with_defaults(_suite(place=place, **words), talk), wanted)
+        return measure_suite(with_defaults(_suite(place=place, **words), talk), wanted, on)
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:

@@ -104,7 +104,7 @@ def command(
             return EXIT_OK
         if fleet is not None:
             return measure_on_fleet(suite, fleet, wanted)
-        return measure_suite(suite, wanted)
+        return measure_suite(suite, wanted, on)
 
 
 def _shard(suite: Suite, text: str) -> Suite | None:

@@ -377,8 +377,8 @@ def as_one(kind: type[Struct], function: Any) -> Any:
     return called
 
 
-def measure_suite(suite: Suite, wanted: RunsOptions) -> int:
-    """Measure a suite, write its runs as they come and print its tables; the exit code."""
+def measure_suite(suite: Suite, wanted: RunsOptions, on: str | None) -> int:
+    """Measure a suite, write its runs as they come and print its tables; the exit code. on: the words of --on."""
     from ...campaign import campaign, resume
     from ...subjects.orders import plan
     from .progress import showing_output
@@ -411,13 +411,15 @@ def measure_suite(suite: Suite, wanted: RunsOptions) -> int:
                 hint = ": --repeats 1 is enough for a first look" if is_long else ""
                 progress.say(f"about {counted(left, 'run')} will follow, {format_duration(left_ns)} in all{hint}")
 
-    return keep_runs(measure, wanted, len(planned.orders))
+    return keep_runs(measure, wanted, len(planned.orders), on=on)
 
 
-def keep_runs(measure: Callable[[Progress, Keep], Iterable[Run]], wanted: RunsOptions, count: int = 0, silent: bool = False) -> int:
+def keep_runs(
+    measure: Callable[[Progress, Keep], Iterable[Run]], wanted: RunsOptions, count: int = 0, silent: bool = False, on: str | None = None
+) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    count: how many runs there will be, if --append goes on after Ctrl-C. silent: no tables.
+    count: how many runs there will be, if --append goes on after Ctrl-C. silent: no tables. on: the words of --on.
     """
     from ...campaign.runs_writer import keeping
     from ...records.attempts import standing, was_lost
@@ -445,12 +447,12 @@ def keep_runs(measure: Callable[[Progress, Keep], Iterable[Run]], wanted: RunsOp
         goes_on = f": {done} of {count} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < count else ''}")
         return EXIT_INTERRUPTED
-    if runs and not (wanted.everything or wanted.as_json) and (following := _next(runs, wanted.verbose, path)):
+    if runs and not (wanted.everything or wanted.as_json) and (following := _next(runs, wanted.verbose, path, on)):
         talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
+def _next(runs: Sequence[Run], verbose: bool, kept: Path, on: str | None = None) -> str:
     """What to try after the brief tables, in a line; empty if there is nothing. kept: the file of the runs.
 
     A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
@@ -471,14 +473,14 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
     for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
         if row.phase == PEAK:
             of_models.setdefault(row.key.model, []).append(row)
-    if not of_models:
+    if not of_models or any(run.attempt is not None for run in runs):  # explain does not measure on a fleet
         return tables
     rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
     row = (min if of_runtimes else max)(rows, key=lambda row: row.median)
     what = "this memory"
     if len(rows) > 1:
         what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
-    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
+    return f"`{report('command_line').explanation(groups[row.key][0].job, on)}` accounts for {what}, {tables}"
 
 
 def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:
