@@ -196,7 +196,7 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
         tuple(_cut(area.name.full) for area in areas),
         tuple(_cut(area.name.module) for area in areas),
         tuple(area.kind for area in areas),
-        tuple(row.astype("i8").tolist() for row in filled(table, points).values),
+        tuple(row.astype("i8").tolist() for row in filled(table, points)[0]),
     )
 
 
