@@ -179,8 +179,6 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
     groups: of each frame the number of its group, or -1; passed: whether it is passed over.
     """
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
-    if tree.direction == "callees":
-        return _of_callees(frame, parent, size, groups, passed, count)
     has_callers = numpy.zeros(len(frame), bool)
     has_callers[parent[1:]] = True
     open_ = passed[frame] & has_callers
@@ -198,18 +196,3 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
         front |= further
     site_groups = groups[frame[sites]]
     return numpy.bincount(site_groups[site_groups >= 0], size[sites][site_groups >= 0], count).astype("i8")
-
-
-def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Ints, count: int) -> Ints:
-    own = size.astype("i8")
-    numpy.subtract.at(own, parent[1:], size[1:])
-    site = numpy.where(passed[frame] & (parent != 0), parent, numpy.arange(len(frame)))
-    site[0] = 0
-    while True:  # up to the nearest frame that is not passed over
-        further = site[site]
-        if (further == site).all():
-            break
-        site = further
-    site_groups = groups[frame[site]]
-    site_groups[site == 0] = -1
-    return numpy.bincount(site_groups[site_groups >= 0], own[site_groups >= 0], count).astype("i8")

@@ -43,7 +43,6 @@ class Node(Struct, frozen=True):
     parent: str
     bytes: str
     places: str
-    callees: bool
 
 
 class Stack(Struct, frozen=True):
@@ -140,9 +139,7 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
     best = profile.peak_tree
     if best is not None:
         kept.add(best[0].index)
-    return [
-        snapshot if snapshot.tree is None or snapshot.index in kept else replace(snapshot, tree=None, kind="empty") for snapshot in chosen
-    ]
+    return [snapshot if snapshot.index in kept else replace(snapshot, tree=None) for snapshot in chosen]
 
 
 def _share(trees: Sequence[CallTree]) -> float:
@@ -185,7 +182,7 @@ def _file(
         phases=[(plain(span.name), span.begin, span.end) for span in profile.drawable_phases],
         border_error=profile.border_error,
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
-        trees=[_node(columns, numbers, tree) for columns, tree in zip(thin, trees, strict=True)],
+        trees=[_node(columns, numbers) for columns in thin],
         left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),
         share=share,
     )
@@ -232,7 +229,7 @@ def _thin(tree: CallTree, share: float, below: NDArray[Any], places: NDArray[Any
     )
 
 
-def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
+def _node(columns: _Columns, numbers: NDArray[Any]) -> Node:
     frame, parent, size, places = columns
     mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
     return Node(
@@ -240,7 +237,6 @@ def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
         packed(parent, "<i4"),
         packed(size, "<f8"),
         packed(places, "<i4"),
-        tree.direction == "callees",
     )
 
 
