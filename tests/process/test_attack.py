@@ -21,11 +21,8 @@ from memprof.records.types import DeviceKind, Mark
 @pytest.mark.parametrize(
     ("role", "phase", "victim", "number"),
     [
-        ("run", "MODEL_LOAD", "memprof", signal.SIGINT),
         ("run", "MODEL_LOAD", "memprof", signal.SIGKILL),
         ("run", kills.CONVERT, "memprof", signal.SIGTERM),
-        ("run", "EXECUTE", "recorder", signal.SIGKILL),
-        ("run", "PREPARE", "child", signal.SIGKILL),
         ("exec", "RUN", "child", signal.SIGTERM),
         ("tune", "PREPARE", "memprof", signal.SIGTERM),  # ends with 130 and its proposals
         ("doctor", kills.ANY, "memprof", signal.SIGTERM),
@@ -96,7 +93,6 @@ def hostile_place():
         ("a timeline that unpacks to 760 MiB", "trace"),
         ("a small model of a large tensor", "plan"),
         ("a history of 100,000 repeats", "history"),
-        ("a packed profile of pprof of 1 GiB", "heap"),
     ],
 )
 def test_hostile_files_bounded(hostile_place, monkeypatch, kind, command):
