@@ -88,9 +88,9 @@ LESS = {
     "attach": {"--for": "200ms"},
     "scale": {"--points": "3"},
     "scale -r": {"--warmup": "0", "--runs": "1"},
-    "tune": {"--time": "2s"},
+    "tune": {"--time": "1s"},
     "tune -r": {"--warmup": "0", "--runs": "1"},
-    "fit": {"--time": "2s"},
+    "fit": {"--time": "1s"},
     "zoo --size": {"--size": "1MiB"},
 }
 # 1 and 3 are verdicts too, and one measurement leads to any of them.
