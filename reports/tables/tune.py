@@ -22,6 +22,7 @@ from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
 _MOST_BEATEN = 3  # that a note names
+_WIDE = 0.02  # a range of PEAK, as a share of the least, that is worth a note
 
 
 def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -226,6 +227,7 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")
     rising = [(name, each.late_rise_bytes) for name, each in _named(tuned) if each.late_rise_bytes]
     notes += [f"{name}: {late_rise_words(rise_bytes, EXECUTE)}." for name, rise_bytes in rising]
+    notes += [f"PEAK of {name} {spread}" for name, each in _named(tuned) if (spread := _spread(each, tuned.threads))]
     if tuned.beaten:
         each = [f"{shown(point.settings)} ({format_bytes(point.peak)}, {format_duration(point.time)})" for point in tuned.beaten]
         notes.append(f"Not measured again, as another had less PEAK and took no more time in the search: {listed(each, _MOST_BEATEN)}.")
@@ -243,6 +245,15 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
         rival = f"#{number}" if number else "the default"
         notes.append(f"{left_out}: {seen}, {it} has no less PEAK and takes no less time than {rival} beyond noise.")
     return notes
+
+
+def _spread(row: Recommendation, threads: int | None) -> str:
+    """How far the PEAKs of a row lie apart, as the rest of a sentence; empty where it is little."""
+    low, high = min(row.peaks), max(row.peaks)
+    if high - low <= _WIDE * low:
+        return ""
+    alone = "" if threads == 1 else "; --threads 1 may have one size"
+    return f"was from {format_bytes(low)} to {format_bytes(high)} in its runs: a limit needs the largest{alone}."
 
 
 def _numbered(each: LeftOut) -> str:

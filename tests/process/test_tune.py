@@ -193,6 +193,16 @@ class Clock:
         return self.now_ns
 
 
+class Told(Silent):
+    """A progress that keeps its sentences."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+
 @pytest.mark.parametrize("limit_s", [200, 400, 1000])
 def test_tune_keeps_time_limit(folder, monkeypatch, limit_s):
     clock, runs = Clock(), []
@@ -218,6 +228,37 @@ def test_tune_keeps_time_limit(folder, monkeypatch, limit_s):
     assert clock.now_ns <= limit_s * 10**9 or answer.repeats == 1, f"{clock.now_ns / 1e9:.0f} s"
     assert answer.repeats == min(runs.count("#0 default"), tuner.VERIFYING_REPEATS)
     assert f"Medians of {answer.repeats} fresh runs" in render(answer) or answer.repeats == 1
+
+
+def test_short_time_tries_values_once(folder, monkeypatch):
+    """Long iterations are few, the default is measured once before the values, the best are tried together, and the time is used."""
+    clock, orders_seen, progress = Clock(), [], Told()
+
+    def measure(orders, progress, keep):
+        for order in orders:
+            job = order.job
+            orders_seen.append(job)
+            clock.now_ns += 2 * 10**9 + (job.warmup + job.runs) * 10**9
+            size = 100 - 20 * (job.knobs.get("copies") == "1") - 10 * (job.knobs.get("idle") == "b")
+            run = sample_runs.run(job.variant, job.repeat, memory={"EXECUTE": (size, size)})
+            yield replace(run, marks=tuple(replace(mark, times_ns=(10**9,) * job.runs) for mark in run.marks), job=job)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tuner, "time", clock)
+    monkeypatch.setattr(tuner, "FIRST", (("copies", "1"), ("idle", "b")))
+    monkeypatch.setattr(tuner.campaign, "measure", measure)
+
+    answer = tuner.tune(tuner.TuneRequest(one("model.bin", "./mine.py"), time_ns=60 * 10**9), progress, lambda line: None)
+
+    trials = [job for job in orders_seen if not job.verifies]
+    assert [job.variant for job in trials[:3]] == ["default", "copies=1", "idle=b"]
+    assert {(job.warmup, job.runs) for job in trials} == {(1, 1)}
+    assert {(job.warmup, job.runs) for job in orders_seen if job.verifies} == {(2, 5)}
+    assert [job.variant for job in trials].count("default") == 1 and "copies=1,idle=b" in [job.variant for job in trials]
+    assert answer.untried and dict(answer.best.settings) == {"copies": "1", "idle": "b"}
+    assert 50 * 10**9 < clock.now_ns <= 60 * 10**9
+    (said,) = (text for text in progress.said if text.endswith("can be tried, first those that usually save most"))
+    assert said.startswith(f"{answer.values} values to try, which takes about ")
 
 
 def proposal(number, peak):
@@ -255,16 +296,6 @@ def test_several_runtimes_share_one_answer(memprof, folder, imagined, monkeypatc
     again = memprof(*words, "--append", cwd=folder)
     assert again.stderr.count("going on after") == 2
     assert again.stdout.startswith("Of 2 runtimes, ./mine.py needs least: `copies=1`, with a PEAK of")
-
-
-class Told(Silent):
-    """A progress that keeps its sentences."""
-
-    def __init__(self):
-        self.said = []
-
-    def say(self, sentence):
-        self.said.append(sentence)
 
 
 @pytest.mark.parametrize(("total_s", "slow_tries"), [(300, False), (1600, True)])

@@ -73,6 +73,16 @@ def test_unmet_budget_has_sentence():
     assert TunedRuntimes((none, some)).unmet == "" and TunedRuntimes((none, none)).unmet == none.unmet
 
 
+@pytest.mark.parametrize(
+    ("peaks", "threads", "more"), [((394, 416), 2, "; --threads 1 may have one size"), ((394, 416), 1, ""), ((394, 395), 2, None)]
+)
+def test_peaks_apart_are_named(peaks, threads, more):
+    default = replace(proposal(0, 405 * MIB), peaks=tuple(mib * MIB for mib in peaks))
+    answer = tuner.Tuned(*("net", "mine", search.Goal(), default, (), None, (), (), 9, True, True, 1e-3), threads=threads)
+    said = f"- PEAK of #0 was from 394.0 MiB to 416.0 MiB in its runs: a limit needs the largest{more}."
+    assert (said in render(answer, format="text").splitlines()) == (more is not None)
+
+
 def test_beaten_settings_are_named():
     best = proposal(1, 60 * MIB)
     beaten = [search.TrialPoint(frozenset({("level", str(number))}), (60 + number) * MIB, 2e8, 1) for number in range(1, 6)]
