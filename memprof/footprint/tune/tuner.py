@@ -439,13 +439,13 @@ class _Tuner:
         wanted, rounds = self._verifiable(self._left_ns() if self._took_ns else math.inf), VERIFYING_REPEATS
         if self._took_ns:
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
-        runs_each = f"{counted(rounds, 'fresh run')} each"
+        runs_each = f"{'at least ' if rounds < VERIFYING_REPEATS else ''}{counted(rounds, 'fresh run')} each"
         self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
         orders = [self._order(settings, self._name(settings, number), verifies=True) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         if self._request.fleet is not None:
             return self._verified_there(self._request.fleet, wanted, rounds)
-        for repeat in range(1, rounds + 1):
+        for repeat in range(1, VERIFYING_REPEATS + 1):  # more than expected, if the machine is less busy than while the trials ran
             begin_ns = time.monotonic_ns()
             round_orders = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
             for settings, run in zip(wanted, self._compared(round_orders), strict=True):
