@@ -447,6 +447,8 @@ def test_falling_peak_is_no_single_step():
     (answer,) = predictions.of_runs(runs)
     said = "PEAK falls from 396.0 MiB at a=6 to 377.9 MiB at a=7, which no law of growth does: try --threads 1, or widen the range"
     assert answer.undecided.startswith(said)
+    (apart,) = predictions.of_runs([*runs, *(run(memory={"EXECUTE": (size, size)}, at={"a": 8}, threads=2) for size in (398, 390))])
+    assert apart.undecided.startswith("runs of one place differ by up to 25.5 MiB, and no law of a tells that: try --threads 1, or widen")
     answer = replace(answer, within_bytes=512 * MIB, predictions=tuple(answer.predict([{"a": 16}, {"a": 8}])))
     text = tables.render(replace(answer, within=predictions.within(answer)), format="text")
     assert "Nothing is predicted, for the law is undecided. What was measured stands." in text and "Within 512.0 MiB" not in text

@@ -84,7 +84,8 @@ class Search(Struct):
     """Ask it for settings, tell it their costs; see the module's text.
 
     knobs: by name, the values that differ from the default's. needs: for a value that acts only beside others, the value of each other knob,
-    None for its default. Settings that lack it are never asked for. first: the values that are tried before others.
+    None for its default. Settings that lack it are never asked for. first: the values that are tried before others; the first two save most
+    together.
     """
 
     knobs: Mapping[str, Sequence[str]]
@@ -307,10 +308,11 @@ class Search(Struct):
         return min(alike)[-1]
 
     def _pair(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """Two of the best values together, with those that they need."""
+        """The two values that usually save most together, if both save here; then two of the best, with those that they need."""
+        usual = [point.settings for item in self.first[:2] if (point := self._points.get(self._single(item))) and self.value(point) < 0]
         singles = [point for item in self._items() if (point := self._points.get(self._single(item))) is not None]
         best = [point.settings for point in sorted(singles, key=self.value)[:_BEST_VALUES]]
-        for first, second in itertools.combinations(best, 2):
+        for first, second in (*itertools.combinations(usual, 2), *itertools.combinations(best, 2)):
             pair = first | second
             if len(dict(pair)) == len(pair) and pair not in tried and not self._hopeless(pair):
                 return pair

@@ -43,7 +43,7 @@ def findings(answer: Scaled, weight_bytes: int, token_costs: list[str], noise_by
 
 def _modes(answer: Scaled, noise_bytes: float) -> Iterator[str]:
     """By how much runs of one place differ, where that is more than noise."""
-    spread = max((max(point.again) - min(point.again) for point in answer.points if point.again), default=0)
+    spread = _spread(answer)
     if spread <= _MOST_NOISE * noise_bytes:
         return
     yield f"Runs of one place differ by up to {format_bytes(spread)}, and a limit needs the largest."
@@ -52,6 +52,11 @@ def _modes(answer: Scaled, noise_bytes: float) -> Iterator[str]:
             "With several threads memory is freed in another order in each run while a model is loaded, and an arena finds other free memory: "
             "--threads 1 usually has one size."
         )
+
+
+def _spread(answer: Scaled) -> int:
+    """The most by which runs of one place differ, in bytes."""
+    return max((max(point.again) - min(point.again) for point in answer.points if point.again), default=0)
 
 
 def _flat(answer: Scaled) -> Iterator[str]:
@@ -194,12 +199,14 @@ def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
         unsimulated = [law for law in answer.sources.values() if not law.simulated and law.depends_on(dimension.label)]
         step = next((step for law in unsimulated if (step := laws.single_step(law, dimension.label)) is not None), None)
         falling = fall(answer.points, answer.main)
+        wider = f"{'' if answer.threads == 1 else 'try --threads 1, or '}{_wider(dimension)}"
+        if step is not None and _spread(answer) > _MOST_NOISE * max(noise):
+            return f"runs of one place differ by up to {format_bytes(_spread(answer))}, and no law of {dimension.label} tells that: {wider}"
         if step is not None and falling is not None and _fallen(falling, answer.main) > _MOST_NOISE * max(noise):
             low, high = falling
             return (
                 f"{answer.main} falls from {format_bytes(low.sizes[answer.main])} at {words_of(low.at)} to "
-                f"{format_bytes(high.sizes[answer.main])} at {words_of(high.at)}, which no law of growth does: "
-                f"{'' if answer.threads == 1 else 'try --threads 1, or '}{_wider(dimension)}"
+                f"{format_bytes(high.sizes[answer.main])} at {words_of(high.at)}, which no law of growth does: {wider}"
             )
         if step is not None:
             return (

@@ -103,6 +103,18 @@ def test_search_default_then_single_values():
     assert {next(iter(trial.settings)) for trial in search.trials[1:]} == set(ITEMS)
 
 
+def test_usual_pair_is_first():
+    """Five others save more by themselves; the two are left out where one of them saves nothing."""
+    pair = (ITEMS[0], ITEMS[1])
+    for peak, first in ((95.0, set(pair)), (100.0, None)):
+        search = Search(KNOBS, first=pair)
+        for settings in (DEFAULT, *(frozenset({item}) for item in ITEMS)):
+            size = 100.0 if not settings else peak if settings <= set(pair) else 90.0 - ITEMS.index(next(iter(settings)))
+            search.tell(Trial(settings, size, 10.0))
+        asked = search.ask()
+        assert asked == first if first else not asked & set(pair) and len(asked) == 2
+
+
 def test_search_without_time_combines_known():
     """Values that were not tried wait until those that save are together."""
     good = (ITEMS[0], ITEMS[4], ITEMS[9])
