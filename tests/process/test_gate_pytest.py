@@ -115,8 +115,9 @@ def test_marked_test_limited_in_own_process(pytester, lean):
     )
     done.stdout.re_match_lines_random(
         [
-            r"(49|50)\.\d MiB is the test's peak RSS above the [\d.]+ MiB before it; the limit is 40\.0 MiB",
-            r"[\d.]+ MiB is the test's peak RSS; the limit of 60\.0 MiB is less than the \d+\.\d MiB before the test: above_baseline=True leaves .*",
+            r"(49|50)\.\d MiB, limit 40\.0 MiB: the test's peak RSS above the [\d.]+ MiB before it$",
+            r"Its lines: memprof heap record -o profile -- pytest '?test_\w+\.py::test_large_and_freed'? && memprof heap show profile --by line",
+            r"[\d.]+ MiB, limit 60\.0 MiB: the test's peak RSS\. The limit is less than the \d+\.\d MiB before the test: above_.*",
         ]
     )
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
@@ -188,7 +189,7 @@ def test_marked_test_includes_child_processes(pytester, lean):
 
     done.assert_outcomes(passed=1, failed=1, xfailed=1)
     done.stdout.fnmatch_lines_random(["*test_program FAILED*", "*test_few PASSED*"])
-    said = r"(?m)^(\d+)\.\d MiB is the peak RSS of the test's process tree above .*; the limit is 40\.0 MiB"
+    said = r"(?m)^(\d+)\.\d MiB, limit 40\.0 MiB: the peak RSS of the test's process tree above "
     (above,) = re.findall(said, done.stdout.str())
     assert 60 <= int(above) < 120
     few = next(case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_few")
@@ -303,9 +304,9 @@ def test_fixture_measures_models_and_functions(pytester, lean):
     done.assert_outcomes(passed=2, failed=7, skipped=1)
     done.stdout.re_match_lines_random(
         [
-            r"(39|40)\.\d MiB is hold's peak RSS above .*; the limit is 30\.0 MiB",
+            r"(39|40)\.\d MiB, limit 30\.0 MiB: hold's peak RSS above .*",
             r"E .*where \d+ = MeasureResult\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes",
-            r"[56]\d\.\d MiB is net\.json's peak RSS; the limit is 30\.0 MiB. .* there before: above_baseline=True leaves that out",
+            r"[56]\d\.\d MiB, limit 30\.0 MiB: net\.json's peak RSS\. .* there before: above_baseline=True leaves that out",
         ]
     )
     done.stdout.fnmatch_lines_random(
@@ -440,7 +441,7 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
         [
             "*test_steady PASSED*",
             "*test_leaks FAILED*",
-            "12?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out. Bound *",
+            "12?.? KiB more per call, limit 0 B per call (95%: *). A cache that is not full after * calls (* MiB) is not ruled out. Bound *",
             "6?.? KiB of Python's objects per call stay, allocated by *repeatedly.py:18, held by the list `KEPT` of module test_*",
             "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:19 in json/decoder.py:*",
             "*AssertionError: the fifth call*",
@@ -483,7 +484,7 @@ def test_ini_limit_and_repeats(pytester, lean):
 
     done.assert_outcomes(passed=2, failed=1)
     done.stdout.re_match_lines_random(
-        [r".*test_large FAILED.*", r"[\d.]+ MiB is the test's peak RSS; the limit is 100\.0 MiB\. [\d.]+ MiB of it .*"]
+        [r".*test_large FAILED.*", r"[\d.]+ MiB, limit 100\.0 MiB: the test's peak RSS\. [\d.]+ MiB of it .*"]
     )
     assert (pytester.path / "calls").read_text() == "xx"
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
@@ -626,7 +627,7 @@ def test_memprof_option_shows_each_test(pytester, lean):
     figures = {name: {each.get("name"): each.get("value") for each in case.iter("property")} for name, case in cases.items()}
     assert figures["test_leak"]["growth_verdict"] == "grows"
     (shown,) = re.findall(r"(?m)^ +[\d.]+ MiB +\+(.*?)  .*::test_over$", done.stdout.str())
-    assert f"{shown} is the test's peak RSS above the " in done.stdout.str()  # the table has what was judged
+    assert f"{shown}, limit 1 B: the test's peak RSS above the " in done.stdout.str()  # the table has what was judged
     # Four processes and their starts, of which each call by itself takes microseconds.
     assert float(cases["test_leak"].get("time")) > 4 * 0.05
     done.stdout.re_match_lines([r"\d+\.\d\ds call .*::test_leak"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ ONLY_LINUX = "memprof measures on Linux only"
 REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of a marked test's process that names the file where its reports go
 _MARKS = "MEMPROF_MARKS"  # see runners/memprof_marks.py
 OUTSIDE = "memprof measures this pytest from outside"
+_PROFILED = "memprof heap record -o profile -- pytest {} && memprof heap show profile --by line"
 _ARGUMENTS = ("limit", "above_baseline", "repeats", "leaks")
 _WORDS = '("120 MiB", above_baseline=False, repeats=1, leaks="0 B")'
 
@@ -64,22 +66,21 @@ class MemoryLimit:
             raise UsageError(f"{_PLACE} has no limit: write {_WORDS}, or {INI} in the ini file")
         return cls(limit, above, repeats, None if leaks is None else _size(str(leaks), _PLACE), given is not None)
 
-    def check(self, peak_bytes: int, before_bytes: int, peak: str = TEST_PEAK) -> None:
-        """Fail the test if the limit is exceeded. peak: what it is the peak of."""
+    def check(self, peak_bytes: int, before_bytes: int, peak: str = TEST_PEAK, test: str | None = None) -> None:
+        """Fail the test if the limit is exceeded. peak: what it is the peak of. test: its node ID, if a profile of the test tells who allocates."""
         size_bytes = peak_bytes - before_bytes if self.above_baseline else peak_bytes
         if self.bytes is None or size_bytes <= self.bytes:
             return
-        # The figure stands first: pytest's summary shows the begin alone.
+        # The figures stand first: pytest's summary shows the begin alone.
         size, before, limit = (format_bytes(count) for count in (size_bytes, before_bytes, self.bytes))
         if self.above_baseline:
-            sentence = f"{size} is {peak} above the {before} before it; the limit is {limit}"
+            reason = f"{peak} above the {before} before it"
         elif self.bytes < before_bytes:
-            sentence = (
-                f"{size} is {peak}; the limit of {limit} is less than the {before} before the test: above_baseline=True leaves those out"
-            )
+            reason = f"{peak}. The limit is less than the {before} before the test: above_baseline=True leaves those out"
         else:
-            sentence = f"{size} is {peak}; the limit is {limit}. {before} of it was there before: above_baseline=True leaves that out"
-        pytest.fail(sentence, pytrace=False)
+            reason = f"{peak}. {before} of it was there before: above_baseline=True leaves that out"
+        lines = "" if test is None else f"\nIts lines: {_PROFILED.format(shlex.quote(test))}"
+        pytest.fail(f"{size}, limit {limit}: {reason}{lines}", pytrace=False)
 
 
 def words_of(item: pytest.Item) -> dict[str, Any] | None:
