@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -490,6 +493,73 @@ def test_ini_limit_and_repeats(pytester, lean):
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     figures = {figure.get("name"): int(figure.get("value")) for figure in cases["test_repeats"].iter("property")}
     assert figures["peak_rss_bytes"] - figures["rss_before_bytes"] > 100 << 20  # the higher of the two
+
+
+LIBRARY = """
+import numpy
+
+def widened(size):
+    return numpy.ones(size, numpy.uint8).astype(numpy.float64)
+"""
+WIDENS = """
+import pytest
+from library import widened
+
+@pytest.mark.memprof("30 MiB", above_baseline=True)
+def test_widened():
+    assert widened(8 << 20).sum() == 8 << 20
+"""
+
+
+@pytest.mark.long
+def test_failed_limit_tells_how_to_see_lines(pytester, lean, monkeypatch):
+    """The commands that a message ends with name the line which allocates, though numpy's C code does it."""
+    pytest.importorskip("memray")
+    pytester.makepyfile(library=LIBRARY, test_widens=WIDENS)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+    failed = pytester.runpytest_subprocess()
+    (words,) = re.findall(r"^Its lines: (.*)$", failed.stdout.str(), re.MULTILINE)
+    done = subprocess.run(["sh", "-c", f"{words} --json"], cwd=pytester.path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    site = json.loads(done.stdout.partition("\n")[2])["sites"][0]  # behind the name of the recorded file
+    assert (site["source"], site["self_bytes"] >> 20) == ("library.py:4", 72)
+
+
+ABOVE = """
+import pytest
+
+def test_large():
+    bytearray(b"x" * (64 << 20))
+
+@pytest.mark.memprof(repeats=1)
+def test_marked():
+    bytearray(b"x" * (64 << 20))
+
+def test_small():
+    bytearray(b"x" * (8 << 20))
+
+@pytest.mark.memprof("1 GiB")
+def test_of_own_limit():
+    bytearray(b"x" * (64 << 20))
+
+@pytest.mark.memprof("60 MiB")
+def test_of_own_absolute_limit():
+    bytearray(b"x" * (48 << 20))
+"""
+
+
+def test_ini_limit_above_baseline(pytester, lean):
+    pytester.makepyfile(ABOVE)
+    pytester.makeini("[pytest]\nmemprof_limit = 50MiB above baseline\n")
+
+    done = pytester.runpytest_subprocess("-v")
+
+    done.assert_outcomes(passed=2, failed=3)
+    above = r"1?[0-9]{2,}\.\d MiB, limit 50\.0 MiB: the test's peak RSS above the [\d.]+ MiB before it"
+    assert len(re.findall(above, done.stdout.str())) == 2
+    done.stdout.re_match_lines_random([r"[\d.]+ MiB, limit 60\.0 MiB: the test's peak RSS\. .*", r".*test_small PASSED.*"])
 
 
 def test_ini_limit_without_unit_is_sentence(pytester, lean):
