@@ -25,7 +25,7 @@ _PACKAGE_FILES = re.compile(r".*/(?:site|dist)-packages/|<(?!string>|stdin>)")
 _TOOL_FILES = re.compile(r".*/(?:site|dist)-packages/memray/")
 _RUNNER_FILES = re.compile(r".*/memprof/runners/")
 _C_FILES = re.compile(r".*\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|inc|rs|pyx|cu|cuh|f|f90)$")
-# CPython's, by the folders of its source: `Objects/call.c`, `./Modules/_csv.c`. Debian's have the whole path in front.
+# CPython's, by the folders of its source: `Objects/call.c`, `./Modules/_csv.c`. pyenv's extensions have the whole path of the build in front.
 _INTERPRETER_FILES = re.compile(r"(?:.*/)?(?:Objects|Python|Modules|Parser|Include|Programs)/.*\.[ch]$")
 
 
@@ -35,7 +35,8 @@ def program_tree(profile: HeapProfile, tree: CallTree, by: By) -> CallTree:
     if not has_python(profile):
         return tree
     ranks = [_rank(frame) for frame in frames]
-    runner = [_is_runner(frame) for frame in frames]
+    folder = f"{runners_path()}/"
+    runner = [_is_runner(frame, folder) for frame in frames]
     tells = _has_library if by == "module" else _has_line
     kept = [tells(frame) for frame in frames]
     last = [frame.kind == "below" for frame in frames]
@@ -75,9 +76,9 @@ def _rank(frame: Frame) -> int:
     return _PACKAGE if _PACKAGE_FILES.match(file) else _OWN
 
 
-def _is_runner(frame: Frame) -> bool:
+def _is_runner(frame: Frame, folder: str) -> bool:
     file = frame.file or ""
-    return file.startswith(f"{runners_path()}/") or _RUNNER_FILES.match(file) is not None
+    return file.startswith(folder) or _RUNNER_FILES.match(file) is not None
 
 
 def _has_line(frame: Frame) -> bool:
