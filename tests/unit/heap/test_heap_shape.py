@@ -187,7 +187,7 @@ def test_diff_ignores_addresses_builds_versions():
     difference = judging.diff(before, after)
 
     assert difference.growth_bytes == 20 * MIB
-    assert [(change.name, change.growth_bytes) for change in difference.functions if change.growth_bytes] == [("net::pack", 20 * MIB)]
+    assert [(change.name, change.growth_bytes) for change in difference.sites if change.growth_bytes] == [("net::pack", 20 * MIB)]
     assert [(change.name, change.growth_bytes) for change in difference.modules if change.growth_bytes] == [("libnet", 20 * MIB)]
     grown = [change.name for change in difference.tree if change.growth_bytes]
     assert grown == ["all of the heap", "net::pack", "net::prepare", "main"]
@@ -224,7 +224,7 @@ def test_diff_notes_different_module_names():
     by_source = profile(
         (0, {("f", "main"): 1}), tool="heaptrack", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3), Frame("main", "a.c", 9))
     )
-    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "")
+    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "", "")
     nowhere = profile((0, {("f",): 1}), tool="memray", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3, NO_MODULE)))
 
     assert "B: heaptrack names source files instead of libraries for code with debug information" in " ".join(
@@ -250,12 +250,12 @@ def test_diff_changes_add_up(stacks, other):
 
     growth = sum(other.values()) - sum(stacks.values())
     assert difference.tree[0].growth_bytes == growth == -back.tree[0].growth_bytes
-    assert {(change.name, -change.growth_bytes) for change in difference.functions} == {
-        (change.name, change.growth_bytes) for change in back.functions
+    assert {(change.name, -change.growth_bytes) for change in difference.sites} == {
+        (change.name, change.growth_bytes) for change in back.sites
     }
     assert all(parent < node for node, parent in enumerate(difference.parent))
     same = judging.diff(sides[0], sides[0])
-    assert not any(change.growth_bytes for change in (*same.tree, *same.functions, *same.modules))
+    assert not any(change.growth_bytes for change in (*same.tree, *same.sites, *same.modules))
 
 
 def test_diff_omitted_place_not_gone():
