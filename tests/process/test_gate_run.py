@@ -578,24 +578,6 @@ def test_prove_of_program(memprof, tmp_path, again, nothing_left):
     assert proof["added_bytes"] == pytest.approx(1 << 20, rel=0.2)
 
 
-def test_prove_needs_program_that_preloads(memprof, tmp_path, nothing_left):
-    static = tmp_path / "static"
-    body = "memset(malloc(20 << 20), 1, 20 << 20); usleep(20000); return 0;"
-    includes = "".join(f"#include <{name}.h>\n" for name in ("stdlib", "string", "unistd"))
-    (tmp_path / "static.c").write_text(f"{includes}int main(void) {{ {body} }}\n")
-    subprocess.run(["cc", "-O0", "-static", "-o", static, tmp_path / "static.c"], check=True)
-    commands_suite(tmp_path, str(static))
-
-    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "--prove", "-o", "new.jsonl", "--json")
-
-    content = json.loads(done.stdout)
-    assert (done.returncode, content["proof"]) == (3, None), done.stderr
-    (reason,) = [row["reason"] for row in content["rows"] if row["verdict"] == "undecided"]
-    assert re.fullmatch(
-        r"the positive control could not be made: engine does not hold the 1\.0 MiB more: it is linked statically, or its .*", reason
-    )
-
-
 def test_prove_refuses_server_under_load(memprof, tmp_path):
     runs = [
         replace(run, job=replace(run.job, runtime="command", argv=("./server",), drive="GET /, 1 at once")) for run in sample_runs.runs()

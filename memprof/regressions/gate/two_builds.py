@@ -30,7 +30,7 @@ from ...verdicts import baseline, budgets
 from ...verdicts.baseline import GateSide
 from ...verdicts.budgets import Budget, Spot
 from ...versions import side_environments, worktrees
-from . import growth_limits, law_limits
+from . import ballast, growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides
 
@@ -43,7 +43,7 @@ def measured(
 ) -> Iterator[GateSides]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
-    Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
+    Raises UsageError, before anything is measured, for a limit that guards nothing in the suite, and for a positive control that cannot be made.
     """
     if not request.of_two_trees:
         if request.command is not None:
@@ -51,7 +51,7 @@ def measured(
         wanted = _with_request(request.command or suite.read(_file(request)), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
-        budgets.check(limits, _spots(planned.orders))
+        _check(request, limits, planned.orders)
         growths, fits = growth_limits.wished(wanted, planned.orders), law_limits.wished(wanted, planned.orders)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
         title = f"{request.suite or wanted.only.name}, measured now"
@@ -67,7 +67,7 @@ def measured(
         return
     both_sides = _both_trees if request.against is not None else _both_sides
     with both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
-        budgets.check(limits, _spots(head_orders))
+        _check(request, limits, head_orders)
         growths, fits = growth_limits.wished(wanted, head_orders), law_limits.wished(wanted, head_orders)
         orders: dict[JobSide, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
@@ -82,6 +82,12 @@ def measured(
             growth_limits.measured(growths, request, progress),
             law_limits.measured(fits, request, progress),
         )
+
+
+def _check(request: GateRequest, limits: Sequence[Budget], orders: Sequence[Order]) -> None:
+    budgets.check(limits, _spots(orders))
+    if request.prove:
+        ballast.check(orders)
 
 
 def _spots(orders: Sequence[Order]) -> list[Spot]:
