@@ -104,7 +104,7 @@ def test_gate_fails_on_crashed_runs(memprof, suite, scenario, tmp_path):
     done = memprof("gate", "--run", "suite.toml", "--baseline", "base.jsonl", "-o", "new.jsonl", "--prove")
 
     assert done.returncode == 1, done.stderr
-    assert "5 of 5 runs failed: ended by SIGSEGV in MODEL_LOAD" in done.stdout
+    assert "1 of 1 run failed: ended by SIGSEGV in MODEL_LOAD" in done.stdout
     assert "the positive control could not be made" in done.stdout
 
 

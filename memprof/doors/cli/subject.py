@@ -361,6 +361,7 @@ def measure_suite(
 ) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
     from ...campaign import campaign, resume
+    from ...campaign.failed_variants import EqualFailures
     from ...subjects.orders import plan
     from .progress import showing_output
 
@@ -382,7 +383,7 @@ def measure_suite(
         yield from there  # the tables are those of the whole campaign
         keep = showing_output(keep, progress) if verbose else keep
         took_ns, hinted = 0, False
-        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True), 1):
+        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, failures=EqualFailures(progress)), 1):
             yield run
             took_ns += sum(mark.time_ns for mark in run.marks)
             left, left_ns = len(orders) - number, took_ns / number * (len(orders) - number)

@@ -27,7 +27,7 @@ from ...verdicts.baseline import DEFAULT_METRICS, BaselineEntry
 from ...verdicts.ranks import LEAST_REPEATS
 from ...verdicts.verdicts import Judged, Proof
 from . import ballast
-from .interleaving import by_side, interleaved
+from .interleaving import interleaved
 from .request import BASE, HEAD, GateRequest, GateSides
 
 PROVEN_SHARE = 0.05
@@ -200,7 +200,9 @@ class Checks(Struct):
         """The entries of the sides that have orders."""
         sequence = interleaved(orders)
         named = [replace(order, job=replace(order.job, side=side)) for side, order in sequence]
-        runs = by_side(sequence, campaign.measure(named, self.progress, self.keep))
+        runs: dict[JobSide, list[Run]] = {}
+        for (side, _), run in zip(sequence, campaign.measure(named, self.progress, self.keep), strict=True):
+            runs.setdefault(side, []).append(run)
         return {side: baseline.entries(some, self.request.metrics or DEFAULT_METRICS)[0] for side, some in runs.items()}
 
 

@@ -29,7 +29,7 @@ from ...subjects.suite import Build, Suite, Variant
 from ...verdicts import baseline, budgets
 from ...verdicts.baseline import GateSide
 from ...verdicts.budgets import Budget, Spot
-from ...versions import side_environments, worktrees
+from ...versions import shared_files, side_environments, worktrees
 from . import ballast, growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides
@@ -156,11 +156,13 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
+    folder = worktrees.folder_inside(repository, request.command.cwd or here, "--cwd")
     with worktrees.tree(repository, request.against, "--against") as base:
         build = request.command.build
+        subject = _shared_in_full(request.command, repository, base, folder, progress)
         environments = _environments(build, base.folder.parent)
         _build(request.command, here, _HERE, progress, environments.get(HEAD))
-        wanted = _with_request(_in_environment(request.command, environments.get(HEAD), here), request, progress.say)
+        wanted = _with_request(_in_environment(subject, environments.get(HEAD), here), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
         command = wanted.only.command
@@ -177,12 +179,24 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
                 progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
             else:
                 side_environments.check_shared(after_head, side_environments.installed(command), build)
-            command = worktrees.command_in(repository, base, command, here, build)
+            command = worktrees.command_in(repository, base, command, folder, build)
             alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
             alone = _in_environment(alone, environments.get(BASE), base.folder)
             base_side = _base_side(alone, planned.orders)
             remarks = [] if environments else _shared_remarks(repository.root, command)
         yield f"head (this checkout) against {base.label}", base_side, planned.orders, remarks, wanted
+
+
+def _shared_in_full(program: Suite, repository: worktrees.Repository, base: worktrees.Worktree, here: Path, progress: Progress) -> Suite:
+    """A program with the paths of files that both sides share in full."""
+    variant = program.only
+    assert variant.command is not None
+    place = worktrees.place_in(repository, base, here)
+    command = shared_files.in_full(variant.command, here, repository.root, place)
+    env = shared_files.variables_in_full(program.env, here, repository.root, place)
+    if shared := sorted({*command.argv, *env.values()} - {*variant.command.argv, *program.env.values()}):
+        progress.say(f"both sides share {' and '.join(shared)}")
+    return replace(program, env=env, variants=(replace(variant, command=command),))
 
 
 def _shared_remarks(root: Path, command: Command) -> list[str]:
