@@ -379,7 +379,8 @@ def test_suite_absent_in_base_all_new(memprof, checkout, command):
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert {row["verdict"] for row in content["rows"]} == {"new"}
-    assert any("has no bench/suite.toml yet, so all rows are new" in remark for remark in content["remarks"])
+    (remark,) = [remark for remark in content["remarks"] if "has no bench/suite.toml yet, so all rows are new" in remark]
+    assert "measures it and the commits since: memprof bisect --suite bench/suite.toml --good " in remark
     assert not (checkout.folder / "o.base.jsonl").exists() and checkout.is_clean()
 
 

@@ -451,7 +451,7 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
     """
     from ...records import summary
     from ...records.types import PEAK
-    from . import report
+    from ...subjects import job_command
 
     if not any(run.complete for run in runs):
         printed = any(run.output_bytes for run in runs)
@@ -471,7 +471,7 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
     what = "this memory"
     if len(rows) > 1:
         what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
-    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
+    return f"`{job_command.explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
 
 
 def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:

@@ -7,6 +7,7 @@ so that a machine that drifts drifts for both.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,7 +144,11 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
             older = _with_request(worktrees.suite_in(repository, base), request, lambda sentence: None)
             base_side = _base_side(replace(older, repeats=wanted.repeats), planned.orders)
         else:
-            remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *([base.new] if base.new else [])]
+            words = shlex.join(["memprof", "bisect", "--suite", str(file), "--good", request.base_ref])
+            remarks = [
+                f"{base.label} has no {repository.suite} yet, so all rows are new; this checkout's suite measures it and the commits since: {words}",
+                *([base.new] if base.new else []),
+            ]
         try:
             yield f"{head.label} against {base.label}", base_side, planned.orders, remarks, wanted
         finally:

@@ -1,4 +1,4 @@
-"""The command that measures again what a Job was: `memprof run` for a runtime, `memprof exec` for a program."""
+"""The commands that measure again what a Job was, explain it or profile its heap: words for a shell."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 from msgspec.structs import asdict, replace
 
-from memprof.programs import environments
-from memprof.records.types import COMMAND, Job
-from memprof.subjects.settings import options
-from memprof.subjects.suite import DEFAULTS
+from ..programs import environments
+from ..records.types import COMMAND, Job
+from .settings import options
+from .suite import DEFAULTS
 
 
 def command_line(job: Job, repeats: int) -> str:
@@ -27,11 +27,23 @@ def explanation(job: Job) -> str:
     path = os.path.relpath(job.model.path)
     if job.runtime == COMMAND:
         return shlex.join(["memprof", "explain", path, *_words(job, 1), *_program(job)])
+    return shlex.join(["memprof", "explain", *_model_words(job, path)])
+
+
+def heap_record(job: Job, output: str) -> str:
+    """The words that profile the heap of a Job, from any folder, into a new folder. Functions as phases are left out: gdb is no part of that."""
+    if job.runtime == COMMAND:
+        folder = ["--cwd", job.cwd] if job.cwd is not None else []
+        return shlex.join(["memprof", "heap", "record", "-o", output, *folder, *_words(replace(job, phases={}), 1), *_program(job)])
+    return shlex.join(["memprof", "heap", "record", "-o", output, *_model_words(job, job.model.path)])
+
+
+def _model_words(job: Job, path: str) -> list[str]:
+    """A model and how it ran, for a command that measures it once and deletes the runtime's object."""
     runtime = _runtime(job)
     elsewhere = job.python not in (None, sys.executable) and "@" not in runtime and os.access(str(job.python), os.X_OK)
     python = ["--python", str(job.python)] if elsewhere else []
-    settings = _words(replace(job, release=True), DEFAULTS.repeats or 1, path)
-    return shlex.join(["memprof", "explain", path, "-r", runtime, *python, *settings])
+    return [path, "-r", runtime, *python, *_words(replace(job, release=True), DEFAULTS.repeats or 1, path)]
 
 
 def _program(job: Job) -> list[str]:
