@@ -115,7 +115,7 @@ def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterat
         beside = f"; all slices together {_bytes(whole)}, the step {size}" if size else ""
         yield f"What changed at the {when}: {named}{beside}."
     else:
-        yield "At the end of each phase both sides hold the same: what makes the step is freed before its phase ends."
+        yield "The looks at both sides see no difference: what makes the step is freed before its phase ends."
     already = {settings(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
     advice = [proposal for finding in after.explanation.findings for proposal in finding.proposals if proposal.settings]
     new = [proposal for proposal in advice if settings(proposal.settings) not in already]

@@ -147,7 +147,7 @@ class _One(Struct):
 
 class _StepSearch:
     def __init__(
-        self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None], began_ns: int | None
+        self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None], began_ns: int | None = None
     ) -> None:
         self._ask_machines, self._width, self._question, self._say = ask, width, question, say
         self._count = count
