@@ -31,7 +31,7 @@ def explanation(job: Job) -> str:
 
 
 def heap_record(job: Job, output: str) -> str:
-    """The words that profile the heap of a Job, from any folder, into a new folder. Functions as phases are left out: gdb is no part of that."""
+    """The words that profile the heap of a Job, from any folder, into a new folder. Functions as phases are left out: gdb cannot follow a program there."""
     if job.runtime == COMMAND:
         folder = ["--cwd", job.cwd] if job.cwd is not None else []
         return shlex.join(["memprof", "heap", "record", "-o", output, *folder, *_words(replace(job, phases={}), 1), *_program(job)])
