@@ -24,7 +24,7 @@ def command_line(job: Job, repeats: int) -> str:
 
 
 def explanation(job: Job, on: str | None = None) -> str:
-    """The words that explain the memory of a Job that has a model, in this folder. on: the words of the machine where it was measured, None for here."""
+    """The words that explain the memory of a Job that has a model, in this folder. on: the machine where it was measured, as --on has it."""
     path, place = os.path.relpath(job.model.path), ["--on", on] if on is not None else []
     if job.runtime == COMMAND:
         return shlex.join(["memprof", "explain", path, *place, *_words(job, 1), *_program(job)])
@@ -32,7 +32,7 @@ def explanation(job: Job, on: str | None = None) -> str:
 
 
 def heap_record(job: Job, output: str) -> str:
-    """The words that profile the heap of a Job, from any folder, into a new folder. Functions as phases are left out: gdb cannot follow a program there."""
+    """The words that profile the heap of a Job, from any folder, into a new folder. gdb cannot follow a program there: functions are no phases."""
     if job.runtime == COMMAND:
         folder = ["--cwd", job.cwd] if job.cwd is not None else []
         return shlex.join(["memprof", "heap", "record", "-o", output, *folder, *_words(replace(job, phases={}), 1), *_program(job)])
