@@ -231,7 +231,7 @@ def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) 
     ("words", "code", "sentence"),
     [
         (["-o", "out"], 2, "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."),
-        (["-o", "out", "--phase", "load=f", "--", "true"], 2, "--phase has gdb follow the program"),
+        (["-o", "out", "--phase", "load=f", "--", "true"], 2, "gdb, which --phase takes, cannot follow a program under a profiler"),
         (["-o", "out", "--shape", "x=1", "--", "true"], 2, "--shape is for a runtime"),
         (["-o", "out", "--", "no-such-program-anywhere"], 5, "there is no command no-such-program-anywhere"),
         (["-o", "full", "--", "true"], 5, "full is not empty: name a new folder with -o"),

@@ -230,7 +230,7 @@ def test_refused_setting_absent_from_help(memprof):
         shown = memprof("heap", "record", words).stdout
         assert "--phase NAME=FUNCTION" not in shown and "--phase-regex NAME=REGEX" in shown
     done = memprof("heap", "record", "--phase", "load=f", "-o", "out", "--", "true")
-    assert (done.returncode, "marks (memprof.h) or --phase-regex give phases here too" in done.stderr) == (2, True)
+    assert (done.returncode, "name the phases by marks (memprof.h) or --phase-regex" in done.stderr) == (2, True)
 
 
 def test_shared_options_declared_once():
