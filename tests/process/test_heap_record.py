@@ -32,7 +32,9 @@ def test_heap_record_program_peak(memprof: Memprof, tmp_path: Path, program: Pat
     need_tool("valgrind" if tool == "massif" else tool)
     done = memprof("heap", "record", "--tool", tool, "--timeout", "200s", "-o", tmp_path / "the profile", "--", program)
     assert done.returncode == 0, done.stderr
-    assert "peak" not in done.stderr  # the resident set under a tool is none of the program's
+    said, _, following = done.stderr.rstrip().rpartition("\n")
+    assert following == f"memprof: next: memprof heap show '{tmp_path / 'the profile'}'"
+    assert "peak" not in said  # the resident set under a tool is none of the program's
     profile = load(Path(done.stdout.strip()))
     assert profile.tool == tool and profile.partial is None
     assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
