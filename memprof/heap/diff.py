@@ -21,10 +21,9 @@ from . import phrases
 from .frames import NO_MODULE, Frame
 from .names import is_allocator, module_name, nameless, short_module
 from .profile import HeapProfile, Snapshot
-from .shape import MOST_NODES, ROOT, is_unknown, merged
+from .shape import BELOW, ROOT, grouped, is_unknown
 from .trees import Trie, add_up
 
-BELOW = "(smaller places)"
 # Compilers add these to a name, others in each build: GCC's clones, LLVM's and Rust's hashes.
 _BUILD = re.compile(r"(?:\.(?:isra|constprop|part|cold|lto_priv|llvm)(?:\.\d+)*|\s*\[clone [^\]]*\]|::h[0-9a-f]{16})+(?=$|\s|\()")
 _UNNAMED = re.compile(r"\{(?:lambda|unnamed)[^{}]*\}")
@@ -181,9 +180,10 @@ class _NameTable:
             self._modules[number] = module
         return number
 
-    def listed(self) -> list[tuple[str, str]]:
-        """Each name with its module, in the order of their numbers."""
-        return list(zip(self._numbers, self._modules, strict=True))
+    def labels(self) -> dict[int, tuple[str, str]]:
+        """Each name with its module, by its number, and those of the groups that have none."""
+        labels = dict(enumerate(zip(self._numbers, self._modules, strict=True)))
+        return labels | {ROOT: ("all of the heap", ""), BELOW: ("(smaller places)", "")}
 
 
 def _side(profile: HeapProfile, shown: Snapshot | None) -> DiffSide:
@@ -203,26 +203,9 @@ def _paths(side: DiffSide, names: _NameTable, named: Callable[[Frame], tuple[str
         if frame.kind == "root" or (fold and is_allocator(frame)):
             key.append(ROOT)
         else:
-            key.append(names.number(*((BELOW, "") if frame.kind == "below" else named(frame))))
+            key.append(BELOW if frame.kind == "below" else names.number(*named(frame)))
     chained = {key[number] for number, frame in enumerate(side.profile.frames) if _has_no_name(frame)}
-    tree = side.shown.tree
-    if (tree.direction == "callers") != invert:
-        return merged(tree, key, (), chained)[0]
-    trie = Trie(ROOT)
-    own, parents, frames = tree.self_bytes(), tree.parent, tree.frame
-    trie.own[0] = own[0]
-    for end in sorted((node for node in range(1, len(tree)) if own[node] > 0), key=lambda node: -own[node]):
-        here, node = 0, end
-        if len(trie) >= MOST_NODES:
-            trie.own[trie.child(0, names.number(BELOW, ""))] += own[end]
-            continue
-        while node > 0:
-            number = key[frames[node]]
-            if number != ROOT and not (number in chained and trie.frame[here] == number):
-                here = trie.child(here, number)
-            node = parents[node]
-        trie.own[here] += own[end]
-    return trie
+    return grouped(side.shown.tree, invert, key, [0] * len(key), chained)[0]
 
 
 def _sizes(trie: Trie) -> list[int]:
@@ -233,7 +216,7 @@ def _sizes(trie: Trie) -> list[int]:
 
 def _joined(tries: Sequence[Trie], names: _NameTable) -> tuple[tuple[SiteChange, ...], tuple[int, ...]]:
     """Both trees as one, children with the largest change first."""
-    both, labels = Trie(ROOT), names.listed()
+    both, labels = Trie(ROOT), names.labels()
     sizes: list[dict[int, int]] = []
     for trie in tries:
         size, place, size_in_both = _sizes(trie), [0] * len(trie), dict[int, int]()
@@ -249,7 +232,7 @@ def _joined(tries: Sequence[Trie], names: _NameTable) -> tuple[tuple[SiteChange,
     changes, parents, todo = list[SiteChange](), list[int](), [(0, -1)]
     while todo:
         node, parent = todo.pop()
-        name, module = ("all of the heap", "") if not node else labels[both.frame[node]]
+        name, module = labels[both.frame[node]]
         number = len(changes)
         changes.append(SiteChange(name, before.get(node), after.get(node), module))
         parents.append(parent)
@@ -267,7 +250,7 @@ def _sites(trie: Trie) -> dict[int, int]:
 def _changes(sites: Sequence[dict[int, int]], names: _NameTable) -> tuple[SiteChange, ...]:
     """The largest change first."""
     before, after = sites
-    labels = names.listed()
+    labels = names.labels()
     changes = (SiteChange(labels[key][0], before.get(key), after.get(key), labels[key][1]) for key in dict.fromkeys([*before, *after]))
     return tuple(sorted(changes, key=lambda change: (-abs(change.growth_bytes), change.name)))
 

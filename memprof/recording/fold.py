@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -220,27 +220,13 @@ class _View:
         t_ns, pid, parent = int(fields[0]), int(fields[2]), int(fields[3])
         if pid in self._marks.strangers:
             return
-        statm, at = self._sized(fields, 5)
-        stat, at = events.stat_at(fields, at)
-        parent_statm, at = self._sized(fields, at)
-        parent_stat, at = events.stat_at(fields, at)
-        tree = self.state.tree
+        own, at = events.reading_at(fields, 5, self.state.page)
+        of_parent, at = events.reading_at(fields, at, self.state.page)
         process = ProcessState(pid, parent or None, None, t_ns, decoded(b" ".join(fields[at:])), samples_before=self.state.polls)
-        tree.find(t_ns, process, fields[4] == b"1", statm, stat, parent_statm, parent_stat)
-
-    def _sized(self, fields: Sequence[bytes], at: int) -> tuple[tuple[int, int, int] | None, int]:
-        """STATM from a place on, as (rss, file-backed, vms) in bytes, and the place behind it."""
-        if fields[at] == b"-":
-            return None, at + 1
-        return self._bytes(fields[at], fields[at + 1], fields[at + 2]), at + 3
-
-    def _bytes(self, size: bytes, resident: bytes, shared: bytes) -> tuple[int, int, int]:
-        page = self.state.page
-        return int(resident) * page, int(shared) * page, int(size) * page
+        self.state.tree.find(t_ns, process, fields[4] == b"1", own, of_parent)
 
     def _separate(self, fields: list[bytes]) -> None:
-        statm, at = self._sized(fields, 3)
-        self.state.tree.separate(int(fields[0]), int(fields[2]), statm, events.stat_at(fields, at)[0])
+        self.state.tree.separate(int(fields[0]), int(fields[2]), events.reading_at(fields, 3, self.state.page)[0])
 
     def _lineage(self, fields: list[bytes]) -> None:
         pid, above = int(fields[1]), [int(field) for field in fields[2:] if field != b"-"]
@@ -269,7 +255,7 @@ class _View:
 
     def _poll(self, fields: list[bytes]) -> None:
         begin_ns, state = int(fields[0]), self.state
-        changes = [(int(fields[at]), self._bytes(fields[at + 1], fields[at + 2], fields[at + 3])) for at in range(4, len(fields) - 3, 4)]
+        changes = [(int(fields[at]), events.statm_bytes(fields[at + 1 : at + 4], state.page)) for at in range(4, len(fields) - 3, 4)]
         state.polls = int(fields[3])
         state.tree.poll(begin_ns, begin_ns + int(fields[1]), int(fields[2]), state.polls, changes)
         self.phases.settle(self.state.tree.own.settled_ns)

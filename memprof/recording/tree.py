@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from .devices import DeviceHistory
-from .events import Shares, StatFields
+from .events import ProcessReading, Shares, StatFields
 from .mappings import FileOverlap, Part, union_bytes
 from .process import ProcessState
 from .sums import SumHistory
@@ -45,8 +45,8 @@ class ProcessTree:
     refused: of how many processes they may not be read.
     """
 
-    def __init__(self, root: int, page: int) -> None:
-        self._root = self._centre = root
+    def __init__(self, page: int) -> None:
+        self._root = self._centre = 0  # until the first process was found
         self._apart = False  # whether the tree is without processes that are not below the measured one
         self._page = page
         self.swap, self.devices = Swap(), DeviceHistory()
@@ -158,23 +158,14 @@ class ProcessTree:
 
     # -- processes come and go
 
-    def find(
-        self,
-        t_ns: int,
-        process: ProcessState,
-        same: bool,
-        statm: Statm | None,
-        stat: StatFields | None,
-        parent_statm: Statm | None,
-        parent_stat: StatFields | None,
-    ) -> None:
-        """A process was found; parent_statm, parent_stat: its parent's readings of that moment, None if that has ended."""
+    def find(self, t_ns: int, process: ProcessState, same: bool, own: ProcessReading, of_parent: ProcessReading) -> None:
+        """A process was found; of_parent: of that moment, without anything if its parent has ended."""
         self._seen.add(process.pid)
         if not self._root:
             self._root = self._centre = process.pid
         process.above = self._processes.get(process.parent) if process.parent is not None else None
         process.end_ns = t_ns
-        process.child_faults = stat.child_faults if stat is not None else None
+        process.child_faults = own.stat.child_faults if own.stat is not None else None
         process.inside = self._has_all or process.pid == self._centre or (process.above is not None and process.above.inside)
         if self._apart and not process.inside:
             return
@@ -182,35 +173,27 @@ class ProcessTree:
         self._reaped.pop(process.pid, None)  # of an earlier process with this number
         if same and process.above is not None:
             process.twin = process.above.pid
-        elif statm is not None:
-            self._begin_memory(t_ns, process, statm, stat, parent_statm, parent_stat)
+        elif own.statm is not None:
+            self._begin_memory(t_ns, process, own.statm, own.stat, of_parent)
         self._members, self._changed, self._round = None, True, None
         self._mappings.drop()
 
-    def separate(self, t_ns: int, pid: int, statm: Statm | None, stat: StatFields | None) -> None:
+    def separate(self, t_ns: int, pid: int, own: ProcessReading) -> None:
         """A child of vfork runs in its parent's memory no longer: it has exec'd."""
         process = self._processes.get(pid)
         if process is None:
             return
         twin = self._processes.get(process.twin) if process.twin is not None else None
         process.twin, self._members, self._changed = None, None, True
-        if statm is not None:
-            twin_statm = (twin.rss, twin.file, twin.vms) if twin is not None else None
-            self._begin_memory(t_ns, process, statm, stat, twin_statm, None)
+        if own.statm is not None:
+            of_twin = ProcessReading((twin.rss, twin.file, twin.vms) if twin is not None else None, None)
+            self._begin_memory(t_ns, process, own.statm, own.stat, of_twin)
 
-    def _begin_memory(
-        self,
-        t_ns: int,
-        process: ProcessState,
-        statm: Statm,
-        stat: StatFields | None,
-        parent_statm: Statm | None,
-        parent_stat: StatFields | None,
-    ) -> None:
+    def _begin_memory(self, t_ns: int, process: ProcessState, statm: Statm, stat: StatFields | None, of_parent: ProcessReading) -> None:
         """A process has separate memory from now on: by a fork, or by an exec after a vfork."""
         process.rss, process.file, process.vms = statm
         process.rss_peak = max(process.rss_peak, process.rss)
-        parent = process.above
+        parent, (parent_statm, parent_stat) = process.above, of_parent
         if stat is not None:
             process.know_faults(t_ns, stat.minor_faults)
             process.stack = stat.stack

@@ -140,19 +140,10 @@ def rows(table: SiteSeries) -> list[SiteArea]:
     return site_rows + [SiteArea(labels.FrameLabel(name, name), kind, values) for name, kind, values in more if values.any()]
 
 
-class Filled(Struct, frozen=True):
-    """The areas of a SiteSeries at every snapshot: one row per area, one column per snapshot.
+def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> tuple[NDArray[numpy.float64], NDArray[numpy.bool_]]:
+    """The areas at every snapshot, one row per area and one column per snapshot, and which columns are a tree's figures (or nothing at all).
 
-    known: which columns are a tree's figures (or nothing at all) rather than estimates.
-    """
-
-    values: NDArray[numpy.float64]
-    known: NDArray[numpy.bool_]
-
-
-def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
-    """The areas at every snapshot. Without a tree they are estimated: between the neighbours that have a tree, as far as the total has come.
-
+    The others are estimated: between the neighbours that have a tree, as far as the total has come.
     snapshots: those of the table, and others of which only the total is known. A total beyond both neighbours is shared out as in the nearer
     of them. A picture must mark the estimates as such.
     """
@@ -164,7 +155,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
     values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(has_tree)
     if not len(trees):
-        return Filled(values, known)
+        return values, known
     columns = numpy.array([place[snapshots[at].index] for at in trees])
     totals = numpy.array([snapshot.total_bytes for snapshot in snapshots], "f8")
     exact = areas[:, columns].astype("f8")
@@ -179,7 +170,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
         mixed = exact[:, left] * (1 - share) + exact[:, right] * share
         whole = mixed.sum()
         values[:, at] = mixed * (totals[at] / whole) if whole else 0.0
-    return Filled(values, known)
+    return values, known
 
 
 def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
@@ -188,8 +179,6 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
     groups: of each frame the number of its group, or -1; passed: whether it is passed over.
     """
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
-    if tree.direction == "callees":
-        return _of_callees(frame, parent, size, groups, passed, count)
     has_callers = numpy.zeros(len(frame), bool)
     has_callers[parent[1:]] = True
     open_ = passed[frame] & has_callers
@@ -207,18 +196,3 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
         front |= further
     site_groups = groups[frame[sites]]
     return numpy.bincount(site_groups[site_groups >= 0], size[sites][site_groups >= 0], count).astype("i8")
-
-
-def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Ints, count: int) -> Ints:
-    own = size.astype("i8")
-    numpy.subtract.at(own, parent[1:], size[1:])
-    site = numpy.where(passed[frame] & (parent != 0), parent, numpy.arange(len(frame)))
-    site[0] = 0
-    while True:  # up to the nearest frame that is not passed over
-        further = site[site]
-        if (further == site).all():
-            break
-        site = further
-    site_groups = groups[frame[site]]
-    site_groups[site == 0] = -1
-    return numpy.bincount(site_groups[site_groups >= 0], own[site_groups >= 0], count).astype("i8")

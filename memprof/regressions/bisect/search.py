@@ -214,7 +214,7 @@ class _StepSearch:
 
     def _judged(self, before: tuple[float, ...], after: tuple[float, ...]) -> Judged:
         asked = self._question
-        base, head = (summary.row(asked.key, asked.phase, asked.metric, values, True) for values in (before, after))
+        base, head = (summary.Row(asked.key, asked.phase, asked.metric, values, True) for values in (before, after))
         return verdicts.judge_row(base, head, asked.bound_bytes, asked.limits)
 
     def _ends(self, first: int, last: int) -> Judged:

@@ -43,7 +43,6 @@ class Node(Struct, frozen=True):
     parent: str
     bytes: str
     places: str
-    callees: bool
 
 
 class Stack(Struct, frozen=True):
@@ -140,11 +139,7 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
     best = profile.peak_tree
     if best is not None:
         kept.add(best[0].index)
-    return [snapshot if snapshot.tree is None or snapshot.index in kept else _without_tree(snapshot) for snapshot in chosen]
-
-
-def _without_tree(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, tree=None, kind="empty")
+    return [snapshot if snapshot.index in kept else replace(snapshot, tree=None) for snapshot in chosen]
 
 
 def _share(trees: Sequence[CallTree]) -> float:
@@ -187,7 +182,7 @@ def _file(
         phases=[(plain(span.name), span.begin, span.end) for span in profile.drawable_phases],
         border_error=profile.border_error,
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
-        trees=[_node(columns, numbers, tree) for columns, tree in zip(thin, trees, strict=True)],
+        trees=[_node(columns, numbers) for columns in thin],
         left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),
         share=share,
     )
@@ -201,7 +196,7 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
         tuple(_cut(area.name.full) for area in areas),
         tuple(_cut(area.name.module) for area in areas),
         tuple(area.kind for area in areas),
-        tuple(row.astype("i8").tolist() for row in filled(table, points).values),
+        tuple(row.astype("i8").tolist() for row in filled(table, points)[0]),
     )
 
 
@@ -234,7 +229,7 @@ def _thin(tree: CallTree, share: float, below: NDArray[Any], places: NDArray[Any
     )
 
 
-def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
+def _node(columns: _Columns, numbers: NDArray[Any]) -> Node:
     frame, parent, size, places = columns
     mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
     return Node(
@@ -242,7 +237,6 @@ def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
         packed(parent, "<i4"),
         packed(size, "<f8"),
         packed(places, "<i4"),
-        tree.direction == "callees",
     )
 
 
