@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -282,8 +283,22 @@ def _site_changes(sides: Sequence[DiffSide], by: By, fold: bool) -> tuple[SiteCh
     return tuple(sorted(changes, key=lambda change: (-abs(change.growth_bytes), change.name)))
 
 
+def _moments(before: DiffSide, after: DiffSide) -> list[str]:
+    """A sentence where the trees are of different phases, with the command for one phase that both have."""
+    sides = [side for side in (before, after) if side.shown is not None and side.shown.phase is not None]
+    phases = [side.shown.phase for side in sides if side.shown is not None]
+    if len(sides) < 2 or phases[0] == phases[1]:
+        return []
+    common = [phase for phase in reversed(phases) if phase and all(side.profile.largest_tree(phase) for side in sides)]
+    if not common:
+        return []
+    words = ["memprof", "heap", "diff", *(side.profile.path for side in sides), "--at-phase", common[0]]
+    return [f"The peaks are at different moments, {phases[0]} and {phases[1]}. One phase of both: {shlex.join(words)}"]
+
+
 def _notes(before: DiffSide, after: DiffSide) -> list[str]:
     notes = phrases.comparable([before.profile, after.profile])
+    notes += _moments(before, after)
     modules = [phrases.modules(side.profile) for side in (before, after)]
     if modules[0] != modules[1]:
         notes += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]

@@ -302,3 +302,105 @@ def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
     done = memprof("gate", "--against", "main", "--", "imgtool", cwd=made.folder)
 
     assert "imglib-1.dist-info was installed from this checkout: a program that imports it runs the same code" in done.stdout
+
+
+READ = "import os, sys\nheld = open(sys.argv[1].removeprefix('--model='), 'rb').read(), open(os.environ.get('MORE', os.devnull), 'rb').read()\n"
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """A checkout of a program that reads a file, and beside it a model of 4 MiB, a folder and a program."""
+    made = Checkout(tmp_path / "app")
+    made.commit(read_dot_py=READ)
+    (tmp_path / "model.bin").write_bytes(b"x" * (4 << 20))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
+    (made.folder / "linked.bin").symlink_to("../model.bin")
+    return made
+
+
+@pytest.mark.parametrize("word", ["../model.bin", "--model=../model.bin", "linked.bin"])
+def test_model_beside_checkout_is_of_both_sides(memprof, beside, word):
+    words = ("--against", "HEAD", "--repeats", "1", "-o", "head.jsonl", "--env", "MORE=../model.bin")
+    done = memprof("gate", *words, "--", sys.executable, "read.py", word, cwd=beside.folder)
+
+    assert done.returncode == 3, done.stderr  # one repeat never decides
+    runs = [store.load([beside.folder / name]).runs[0] for name in ("head.base.jsonl", "head.jsonl")]
+    assert [run.outcome.status for run in runs] == ["ok", "ok"], done.stdout
+    assert runs[0].job.argv == runs[1].job.argv
+    assert "both sides share " in done.stderr
+
+
+def test_model_beside_checkout_of_suite(memprof, beside):
+    suite = f"repeats = 1\n[[variant]]\nname = 'app'\ncmd = '{sys.executable} ../read.py ../../model.bin'\n"
+    beside.commit(bench__suite_dot_toml=f"{suite}[build]\ncommand = 'true'\npython = '../quick-python'\n")
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "head.jsonl", cwd=beside.folder)
+
+    assert done.returncode == 3, done.stderr
+    assert all(store.load([beside.folder / name]).runs[0].outcome.ok for name in ("head.base.jsonl", "head.jsonl")), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ((sys.executable, "read.py", "../data"), "../data"),
+        (("timeout", "60", "sh", "-c", "python3 read.py ../model.bin"), "../model.bin"),
+        (("env", sys.executable, "read.py", "../tool"), "../tool"),
+    ],
+    ids=["folder", "shell line", "program"],
+)
+def test_path_outside_checkout_refused_early(memprof, beside, words, path):
+    done = memprof("gate", "--against", "HEAD", "--build", "touch built", "-o", "head.jsonl", "--", *words, cwd=beside.folder)
+
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    full = beside.folder.parent / path.removeprefix("../")
+    assert f"{path} lies outside of this checkout, and the tree of another commit has no such path: write {full} if both" in done.stderr
+    assert not (beside.folder / "built").exists()
+
+
+def test_folder_of_program_is_of_each_side(memprof, checkout):
+    (checkout.folder / "sub").mkdir()
+    checkout.commit(sub__app_dot_py=HOLD.format(4))
+    checkout.write(sub__app_dot_py=HOLD.format(12))
+
+    words = ("--repeats", "1", "-o", "head.jsonl", "--cwd", "sub", "--", sys.executable, "app.py")
+    done = memprof("gate", "--against", "main", *words, cwd=checkout.folder)
+    outside = memprof("gate", "--against", "main", "--cwd", "..", "--", "true", cwd=checkout.folder)
+
+    assert done.returncode == 3, done.stderr
+    before, after = _heights(checkout.folder)
+    assert after - before == pytest.approx(8 << 20, abs=1 << 20)
+    assert (outside.returncode, "--cwd .. lies outside of this checkout" in outside.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("side", "code"), [("base", 3), ("head", 1)])
+def test_first_failure_of_side_ends_gate(memprof, checkout, side, code):
+    checkout.commit(app_dot_py=HOLD.format(5) + ("sys.exit(7)\n" if side == "base" else ""))
+    checkout.write(app_dot_py=HOLD.format(5) + ("sys.exit(7)\n" if side == "head" else ""))
+
+    done = memprof("gate", "--against", "main", "-o", "head.jsonl", "--", sys.executable, "app.py", cwd=checkout.folder)
+
+    assert done.returncode == code, done.stdout
+    assert "app.py: its first run failed, so the other repeats are left out: ended with exit code 7" in done.stderr
+    counts = [len(store.load([checkout.folder / name]).runs) for name in ("head.base.jsonl", "head.jsonl")]
+    assert counts == [1, 1]
+
+
+def test_first_failure_leaves_other_variants(memprof, tmp_path):
+    variants = [f'[[variant]]\nname = "{name}"\ncmd = "sh -c \'sleep 0.1; exit {code}\'"\n' for name, code in (("bad", 3), ("good", 0))]
+    (tmp_path / "suite.toml").write_text("repeats = 3\n" + "".join(variants))
+    (tmp_path / "budgets.toml").write_text('[[budget]]\npeak = "1 GiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl")
+
+    assert done.returncode == 4, done.stderr
+    assert [run.job.variant for run in store.load([tmp_path / "new.jsonl"]).runs] == ["bad", "good", "good", "good"]
+
+
+def test_failure_for_lack_of_memory_is_repeated(memprof, tmp_path):
+    done = memprof("gate", "--budget", "1GiB", "--repeats", "2", "-o", "new.jsonl", "--", "sh", "-c", "sleep 0.1; kill -9 $$")
+
+    assert done.returncode == 4, done.stderr
+    assert len(store.load([tmp_path / "new.jsonl"]).runs) == 2

@@ -14,7 +14,7 @@ from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
 from memprof.heap import phrases
 from memprof.heap.frames import NO_MODULE
-from memprof.heap.profile import HeapProfile
+from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
 NAMES = st.sampled_from(["a", "b", "c", "malloc", "operator new(unsigned long)", "(below)"])
@@ -302,3 +302,15 @@ def test_verdict_undecided_for_partial_profile(before, after):
 def test_verdict_undecided_for_different_counts():
     with pytest.raises(UndecidedError, match="do not count the same"):
         judging.verdict(judging.diff(usual(), usual(counts="massif counts pages")), 0.05)
+
+
+def test_diff_names_different_moments() -> None:
+    phases = (PhaseSpan("MODEL_LOAD", 0, 40), PhaseSpan("EXECUTE", 40, None))
+    read, run = ("read",), ("run",)
+    early = profile((10, {read: 60}), (50, {run: 40}), phases=phases, path="early.massif")
+    late = profile((10, {read: 60}), (50, {run: 80}), phases=phases, path="late.massif")
+
+    (note,) = [note for note in judging.diff(early, late).notes if note.startswith("The peaks are at different moments")]
+
+    assert note.endswith("MODEL_LOAD and EXECUTE. One phase of both: memprof heap diff early.massif late.massif --at-phase EXECUTE")
+    assert "different moments" not in " ".join((*judging.diff(early, early).notes, *judging.diff(early, late, phase="EXECUTE").notes))
