@@ -150,8 +150,11 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
+    build, command = request.command.build, request.command.only.command
+    assert command is not None
+    if build is not None:
+        side_environments.check_paths(command, here, build)
     with worktrees.tree(repository, request.against, "--against") as base:
-        build = request.command.build
         environments = _environments(build, base.folder.parent)
         _build(request.command, here, _HERE, progress, environments.get(HEAD))
         wanted = _with_request(_in_environment(request.command, environments.get(HEAD), here), request, progress.say)
