@@ -250,9 +250,7 @@ def quick(shared):
     return shared
 
 
-@pytest.mark.parametrize(
-    ("environment", "build", "program"), [("shared", "pip install -q .", "imgtool"), ("quick", OWN, ".v/bin/imgtool")]
-)
+@pytest.mark.parametrize(("environment", "build", "program"), [("shared", "pip install -q .", "imgtool"), ("quick", OWN, ".v/bin/imgtool")])
 def test_gate_installs_each_side_for_itself(memprof, tmp_path, request, environment, build, program):
     shared = request.getfixturevalue(environment)
     made = package_checkout(tmp_path / "lib")
@@ -295,7 +293,9 @@ def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, quick, build
     done = memprof("gate", "--against", "main", "--build", build.replace("../shared", str(quick)), "--", *program, cwd=made.folder)
 
     assert (done.returncode, done.stdout, says in done.stderr) == (code, "", True), done.stderr
-    assert ("this folder: " in done.stderr) == (program[-1] != "../shared/bin/pytest"), "a program named by its path is known before the build"
+    assert ("this folder: " in done.stderr) == (program[-1] != "../shared/bin/pytest"), (
+        "a program named by its path is known before the build"
+    )
     assert made.is_clean()
 
 
