@@ -22,16 +22,16 @@ def command_line(job: Job, repeats: int) -> str:
     return shlex.join(["memprof", "run", os.path.basename(job.model.path), "-r", _runtime(job), *words])
 
 
-def explanation(job: Job) -> str:
-    """The words that explain the memory of a Job that has a model, in this folder."""
-    path = os.path.relpath(job.model.path)
+def explanation(job: Job, on: str | None = None) -> str:
+    """The words that explain the memory of a Job that has a model, in this folder. on: the words of the machine where it was measured, None for here."""
+    path, place = os.path.relpath(job.model.path), ["--on", on] if on is not None else []
     if job.runtime == COMMAND:
-        return shlex.join(["memprof", "explain", path, *_words(job, 1), *_program(job)])
+        return shlex.join(["memprof", "explain", path, *place, *_words(job, 1), *_program(job)])
     runtime = _runtime(job)
     elsewhere = job.python not in (None, sys.executable) and "@" not in runtime and os.access(str(job.python), os.X_OK)
     python = ["--python", str(job.python)] if elsewhere else []
     settings = _words(replace(job, release=True), DEFAULTS.repeats or 1, path)
-    return shlex.join(["memprof", "explain", path, "-r", runtime, *python, *settings])
+    return shlex.join(["memprof", "explain", path, "-r", runtime, *place, *python, *settings])
 
 
 def _program(job: Job) -> list[str]:

@@ -81,7 +81,7 @@ def command(
 
     with reaching(on, remote_dir, words["settings"]["python"]) as place:
         suite, recordings = with_defaults(_suite(place=place, **words), talk), recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
+        return measure_suite(suite, output, append, above_baseline, as_json, verbose, not everything, recordings, on)
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:

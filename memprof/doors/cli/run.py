@@ -124,7 +124,7 @@ def command(
         if fleet is not None:
             return measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
         recordings = recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
+        return measure_suite(suite, output, append, above_baseline, as_json, verbose, not everything, recordings, on)
 
 
 def _shard(suite: Suite, text: str) -> Suite | None:

@@ -358,8 +358,9 @@ def measure_suite(
     verbose: bool = False,
     brief: bool = False,
     recordings: Path | None = None,
+    on: str | None = None,
 ) -> int:
-    """Measure a suite, write its runs as they come and print its tables; the exit code."""
+    """Measure a suite, write its runs as they come and print its tables; the exit code. on: the words of --on."""
     from ...campaign import campaign, resume
     from ...subjects.orders import plan
     from .progress import showing_output
@@ -392,7 +393,7 @@ def measure_suite(
                 hint = ": --repeats 1 is enough for a first look" if is_long else ""
                 progress.say(f"about {counted(left, 'run')} will follow, {format_duration(left_ns)} in all{hint}")
 
-    return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders))
+    return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders), on=on)
 
 
 def keep_runs(
@@ -405,11 +406,12 @@ def keep_runs(
     silent: bool = False,
     verbose: bool = False,
     wanted: int = 0,
+    on: str | None = None,
 ) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
     brief: only the tables that most people look at first. silent: no tables. verbose: the output of failed runs
-    was shown. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    was shown. wanted: how many runs there will be, if --append goes on after Ctrl-C. on: the words of --on.
     """
     from ...campaign.runs_writer import keeping
     from ...records.attempts import standing, was_lost
@@ -437,12 +439,12 @@ def keep_runs(
         goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json and (following := _next(runs, verbose, path)):
+    if brief and runs and not as_json and (following := _next(runs, verbose, path, on)):
         talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
+def _next(runs: Sequence[Run], verbose: bool, kept: Path, on: str | None = None) -> str:
     """What to try after the brief tables, in a line; empty if there is nothing. kept: the file of the runs.
 
     A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
@@ -463,14 +465,14 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
     for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
         if row.phase == PEAK:
             of_models.setdefault(row.key.model, []).append(row)
-    if not of_models:
+    if not of_models or any(run.attempt is not None for run in runs):  # explain does not measure on a fleet
         return tables
     rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
     row = (min if of_runtimes else max)(rows, key=lambda row: row.median)
     what = "this memory"
     if len(rows) > 1:
         what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
-    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
+    return f"`{report('command_line').explanation(groups[row.key][0].job, on)}` accounts for {what}, {tables}"
 
 
 def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:

@@ -19,7 +19,7 @@ from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
 from memprof.programs import environments
 from memprof.programs.environments import Environment
-from memprof.records.types import COMMAND, ModelFile, Outcome
+from memprof.records.types import COMMAND, Attempt, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
 
@@ -50,6 +50,9 @@ def test_hint_explains_least_peak_of_largest_model():
     programs = [*program, *made("l.onnx", "larger", 9, argv=("app", "-n", "a b"), threads=2)]
     model = replace(programs[0].job.model, path="l.bin", files=(ModelFile("l.bin", 100, "0"),))
     named = [replace(run, job=replace(run.job, model=model, runtime=COMMAND)) for run in programs]
+    assert " --on ssh:board" in _next(small, False, file, "ssh:board")
+    of_fleet = [replace(run, attempt=Attempt("1f", 1, 1)) for run in small]
+    assert _next(of_fleet, False, file, "dask:tcp://desk:8786") == tables
     assert _next(named, False, file) == f"`memprof explain l.bin -- app -n 'a b'` accounts for the largest peak, that of larger, {tables}"
 
 
