@@ -23,7 +23,7 @@ def command_line(job: Job, repeats: int) -> str:
 
 
 def explanation(job: Job, on: str | None = None) -> str:
-    """The words that explain the memory of a Job that has a model, in this folder. on: the words of the machine where it was measured, None for here."""
+    """The words that explain the memory of a Job that has a model, in this folder. on: the machine where it was measured, None for here."""
     path, place = os.path.relpath(job.model.path), ["--on", on] if on is not None else []
     if job.runtime == COMMAND:
         return shlex.join(["memprof", "explain", path, *place, *_words(job, 1), *_program(job)])

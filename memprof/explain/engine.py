@@ -84,22 +84,12 @@ def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
 
 
 def weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
-    """As `choose_weights`, where a program's model may be none, or no file that can be read."""
-    if order.command is None:
-        return choose_weights(order, remarks, progress)
-    if not order.job.model.files:
+    """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights: a program's model
+    may be none, or no file that can be read."""
+    path = Path(order.job.model.path)
+    if order.command is not None and not order.job.model.files:
         remarks.append("copies of weights need a model, of any format: name it before --")
         return None, None
-    try:
-        return choose_weights(order, remarks, progress)
-    except InputError as error:
-        remarks.append(f"{error}; copies of weights are not counted")
-        return None, None
-
-
-def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
-    """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights."""
-    path = Path(order.job.model.path)
     try:
         stored, of_pieces = _stored(order, path, remarks)
         progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'piece' if of_pieces else 'tensor')}")
@@ -109,7 +99,12 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
         size = format_bytes(order.job.model.bytes)
         remarks.append(f"{error}; copies of weights are not counted, and none of the {size} of its files is placed")
         return None, None
-    if not len(index.keys):
+    except InputError as error:
+        if order.command is None:
+            raise
+        remarks.append(f"{error}; copies of weights are not counted")
+        return None, None
+    if not len(index.keys.words):
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
         return None, tiny
     return index, tiny

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
 from .copy_rules import without_repacking
-from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding
-from .rule_inputs import LEAST_STEPS, Facts, at, peaks, when
+from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding, where
+from .rule_inputs import LEAST_STEPS, Facts, peaks, when
 
 INTERPRETER = "interpreter"  # a rule
 # From this share of the resident set on, what a program without an interpreter would not have is worth another interface to the runtime.
@@ -103,7 +103,7 @@ def transformed(facts: Facts) -> Iterator[Finding]:
         *facts.propose("keep the weights of 3x3 convolutions as they are", winograd="0"),
     )
     evidence = (
-        f"{at(look)} no copy of {counted(look.unplaced_tensors, 'tensor')} is found in any order",
+        f"{where(look.name)} no copy of {counted(look.unplaced_tensors, 'tensor')} is found in any order",
         "kernels may hold values computed from them: Winograd's algorithm makes 1.8 to 7.1 bytes of each of a 3x3 kernel's",
     )
     yield Finding("transformed", "weights of which no copy is found", size, look.name, evidence, proposals)

@@ -83,10 +83,6 @@ class Facts(Struct, frozen=True):
         return (Advice(text, settings, calls=self.runtime.in_program(settings)),) if single else ()
 
 
-def at(look: PhaseLook) -> str:
-    return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
-
-
 def peaks(facts: Facts, figures: PhaseFigures, look: PhaseLook | None) -> str:
     """How far a phase peaks above its end, and how far the process had come when it was looked at, if that was before its peak."""
     text = f"{figures.name} peaks {format_bytes(figures.transient_bytes)} above its end"

@@ -140,19 +140,10 @@ def rows(table: SiteSeries) -> list[SiteArea]:
     return site_rows + [SiteArea(labels.FrameLabel(name, name), kind, values) for name, kind, values in more if values.any()]
 
 
-class Filled(Struct, frozen=True):
-    """The areas of a SiteSeries at every snapshot: one row per area, one column per snapshot.
+def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> tuple[NDArray[numpy.float64], NDArray[numpy.bool_]]:
+    """The areas at every snapshot, one row per area and one column per snapshot, and which columns are a tree's figures (or nothing at all).
 
-    known: which columns are a tree's figures (or nothing at all) rather than estimates.
-    """
-
-    values: NDArray[numpy.float64]
-    known: NDArray[numpy.bool_]
-
-
-def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
-    """The areas at every snapshot. Without a tree they are estimated: between the neighbours that have a tree, as far as the total has come.
-
+    The others are estimated: between the neighbours that have a tree, as far as the total has come.
     snapshots: those of the table, and others of which only the total is known. A total beyond both neighbours is shared out as in the nearer
     of them. A picture must mark the estimates as such.
     """
@@ -164,7 +155,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
     values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(has_tree)
     if not len(trees):
-        return Filled(values, known)
+        return values, known
     columns = numpy.array([place[snapshots[at].index] for at in trees])
     totals = numpy.array([snapshot.total_bytes for snapshot in snapshots], "f8")
     exact = areas[:, columns].astype("f8")
@@ -179,7 +170,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
         mixed = exact[:, left] * (1 - share) + exact[:, right] * share
         whole = mixed.sum()
         values[:, at] = mixed * (totals[at] / whole) if whole else 0.0
-    return Filled(values, known)
+    return values, known
 
 
 def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:

@@ -16,7 +16,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
 from memprof.base.units import capitalised, format_bytes
 from memprof.heap import phrases
@@ -343,8 +342,6 @@ def _place(time: float, first: float, last: float, wide: int) -> float:
 
 def columns(snapshots: Sequence[Snapshot], wide: int, first: float, last: float) -> list[float]:
     """The most that was held in each of `wide` equal parts of the time, the last of which is the end: a total holds until the next snapshot."""
-    if not wide:
-        raise UsageError("there is no room for a chart")
     levels = [0.0] * wide
     held, since = float(snapshots[0].total_bytes), 0
     for snapshot in sorted(snapshots, key=lambda snapshot: snapshot.time):

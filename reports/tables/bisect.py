@@ -33,12 +33,10 @@ def render(answer: Bisected, format: str = "markdown") -> str:
 
 def sentences(answer: Bisected) -> list[str]:
     """The answer, one line per step and lines on what changed there."""
-    searched, versions = answer.searched, answer.versions
+    searched, versions, name = answer.searched, answer.versions, answer.question.key.label
     if not searched.steps:
         ends = f"{versions.labels[min(searched.values)]} and {versions.labels[max(searched.values)]}"
-        return [
-            f"{_head(answer)}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."
-        ]
+        return [f"{name}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."]
     lines = []
     for number, step in enumerate(searched.steps):
         lines.append(_step(answer, step, answer.phases[number]))
@@ -51,11 +49,6 @@ def sentences(answer: Bisected) -> list[str]:
             lines.append(_undoing(undoing, step, answer))
     lines[0] += f"; {_effort(answer)}"
     return lines
-
-
-def _head(answer: Bisected) -> str:
-    key = answer.question.key
-    return key.label
 
 
 def _what(answer: Bisected) -> str:
@@ -79,7 +72,7 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     figures = f"{name} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
     share = f" ({head.median / base.median - 1:+.1%})" if base.median else ""
     where = f", in {phase}" if phase != question.phase else ""
-    text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {_head(answer)}"
+    text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {answer.question.key.label}"
     if step.between:
         named = listed([answer.versions.labels[place] for place in step.between], 4)
         text += f"; it may lie at any of these too, which could not be measured: {named}"

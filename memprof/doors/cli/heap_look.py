@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,12 @@ _DEPTH = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 
 
-def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """A share from `5%` or `5`."""
     from ...base.errors import UsageError
 
+    if value is None:
+        return None
     try:
         number = float(value.strip().removesuffix("%"))
     except ValueError:
@@ -49,13 +52,9 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     return number / 100
 
 
-def _optional_share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else _share(ctx, parameter, value)
+def _least(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help=help)
 
-
-_LEAST = click.option(
-    "--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Gather nodes that are smaller than this."
-)
 
 _SHOW = """\b
 Examples:
@@ -73,7 +72,7 @@ Examples:
 @_PHASE
 @_BY
 @_INVERT
-@_LEAST
+@_least("Gather nodes that are smaller than this.")
 @_FOLD
 @_DEPTH
 @_FULL
@@ -176,21 +175,11 @@ Examples:
 @profile_options
 @_PHASE
 @_INVERT
-@click.option(
-    "--min",
-    "least",
-    default="1%",
-    show_default=True,
-    callback=_share,
-    metavar="PERCENT",
-    help="Leave out changes that are smaller than this.",
-)
+@_least("Leave out changes that are smaller than this.")
 @_FOLD
 @_DEPTH
 @_FULL
-@click.option(
-    "--fail-if-grows", "limit", callback=_optional_share, metavar="PERCENT", help="Exit with code 1 if the peak grew by more than this."
-)
+@click.option("--fail-if-grows", "limit", callback=_share, metavar="PERCENT", help="Exit with code 1 if the peak grew by more than this.")
 @_JSON
 def diff(
     before: str,

@@ -42,12 +42,10 @@ Examples:
 def command(output: Path, as_json: bool, subject: Words, phases: str | None, **words: Any) -> int:
     """Run a model, or any program, under an allocation profiler. Keep the profile, with the phases."""
     from ...heap import record
-    from ...places.place import HERE
     from . import talk
     from .progress import chosen
 
-    suite = subject.suite(HERE)
-    request = record.HeapRequest(output, suite, until=record.parse_phases(phases) if phases else None, **words)
+    request = record.HeapRequest(output, subject.suite(), until=record.parse_phases(phases) if phases else None, **words)
     progress = chosen()
     try:
         recorded = record.record(request, progress)

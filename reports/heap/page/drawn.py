@@ -140,11 +140,9 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
     best = profile.peak_tree
     if best is not None:
         kept.add(best[0].index)
-    return [snapshot if snapshot.tree is None or snapshot.index in kept else _without_tree(snapshot) for snapshot in chosen]
-
-
-def _without_tree(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, tree=None, kind="empty")
+    return [
+        snapshot if snapshot.tree is None or snapshot.index in kept else replace(snapshot, tree=None, kind="empty") for snapshot in chosen
+    ]
 
 
 def _share(trees: Sequence[CallTree]) -> float:
@@ -201,7 +199,7 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
         tuple(_cut(area.name.full) for area in areas),
         tuple(_cut(area.name.module) for area in areas),
         tuple(area.kind for area in areas),
-        tuple(row.astype("i8").tolist() for row in filled(table, points).values),
+        tuple(row.astype("i8").tolist() for row in filled(table, points)[0]),
     )
 
 

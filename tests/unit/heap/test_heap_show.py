@@ -259,12 +259,12 @@ def test_areas_estimated_add_up():
     numpy = pytest.importorskip("numpy")
     rows = numpy.array([row.values for row in series.rows(areas)])
 
-    filled = series.filled(areas, made.snapshots)
+    values, known = series.filled(areas, made.snapshots)
 
-    assert filled.values.sum(0) == pytest.approx([snapshot.total_bytes for snapshot in made.snapshots])
-    assert filled.known.tolist() == [snapshot.tree is not None or not snapshot.total_bytes for snapshot in made.snapshots]
-    assert filled.values[:, 4].tolist() == rows[:, 1].tolist()
-    assert filled.values[:, 5] == pytest.approx(rows[:, 1])  # as large as the peak, so as the peak was
+    assert values.sum(0) == pytest.approx([snapshot.total_bytes for snapshot in made.snapshots])
+    assert known.tolist() == [snapshot.tree is not None or not snapshot.total_bytes for snapshot in made.snapshots]
+    assert values[:, 4].tolist() == rows[:, 1].tolist()
+    assert values[:, 5] == pytest.approx(rows[:, 1])  # as large as the peak, so as the peak was
 
 
 def test_sites_same_in_both_directions():
