@@ -51,18 +51,9 @@ class Board:
     @property
     def ssh(self) -> list[str]:
         """The begin of a command that runs the rest of its words on the board, in a shell."""
-        options = (
-            *("BatchMode=yes", f"UserKnownHostsFile={self.known_hosts}", "StrictHostKeyChecking=accept-new", "LogLevel=ERROR"),
-            f"ControlPath={self.known_hosts.with_name(f'control-{self.port}')}",
-        )
+        options = ("BatchMode=yes", f"UserKnownHostsFile={self.known_hosts}", "StrictHostKeyChecking=accept-new", "LogLevel=ERROR")
         words = ["ssh", "-F", "none", "-i", str(self.key), "-p", str(self.port)]
         return [*words, *(word for option in options for word in ("-o", option)), f"root@{self.host}"]
-
-    def connect(self) -> None:
-        """Open the connection that all these commands share, until the board ends: each would take 0.1 s of its emulated CPU to make keys."""
-        subprocess.run(
-            [*self.ssh, "-M", "-f", "-N"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
-        )
 
     def run(self, command: str, input: bytes = b"", check: bool = True, timeout: float = 240) -> bytes:
         """What a command line prints there. Its standard input ends with `input`."""
@@ -106,9 +97,7 @@ def shared(cpus: int = 2, python: bool = False, port: int | None = None) -> Iter
             facts = folder / "board.json"
             if not facts.exists() or not _runs(json.loads(facts.read_text())["port"]):
                 (folder / "known_hosts").unlink(missing_ok=True)
-                port = _boot(folder, files, cpus, port or free_port())
-                Board("127.0.0.1", port, files.key, folder / "known_hosts", cpus).connect()
-                facts.write_text(json.dumps({"port": port}))
+                facts.write_text(json.dumps({"port": _boot(folder, files, cpus, port or free_port())}))
         port = json.loads(facts.read_text())["port"]
         yield Board("127.0.0.1", port, files.key, folder / "known_hosts", cpus)
 
