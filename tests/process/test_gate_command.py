@@ -10,7 +10,7 @@ import sys
 import venv
 
 import pytest
-from support.checkout import Checkout, package_checkout
+from support.checkout import Checkout, add_quick_pip, package_checkout, quick_venv
 from support.recorder_runs import wait_for
 
 from memprof.records import store
@@ -242,13 +242,17 @@ def shared(tmp_path, monkeypatch):
     return tmp_path / "shared"
 
 
-def _add_pip(environment):
-    (environment / "bin" / "pip").unlink()
-    subprocess.run([environment / "bin" / "python", "-m", "ensurepip", "--default-pip"], check=True, capture_output=True)
+@pytest.fixture
+def quick(shared):
+    """The same, whose Python makes environments in no time: what pip itself does is not looked at."""
+    (shared / "bin" / "python3").unlink()
+    quick_venv(shared / "bin" / "python3", str(shared / "bin" / "python"))
+    return shared
 
 
-@pytest.mark.parametrize(("build", "program"), [("pip install -q .", "imgtool"), (OWN, ".v/bin/imgtool")])
-def test_gate_installs_each_side_for_itself(memprof, tmp_path, shared, build, program):
+@pytest.mark.parametrize(("environment", "build", "program"), [("shared", "pip install -q .", "imgtool"), ("quick", OWN, ".v/bin/imgtool")])
+def test_gate_installs_each_side_for_itself(memprof, tmp_path, request, environment, build, program):
+    shared = request.getfixturevalue(environment)
     made = package_checkout(tmp_path / "lib")
     words = ("--repeats", "1", "-o", "head.jsonl", "--build", build, "--", program)
 
@@ -279,25 +283,25 @@ def test_gate_installs_each_side_for_itself(memprof, tmp_path, shared, build, pr
         ("cp src/imglib.py ../shared/bin/tool; chmod +x ../shared/bin/tool", ["tool"], 5, "bin/tool again for base"),
     ],
 )
-def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, shared, build, program, code, says):
+def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, quick, build, program, code, says):
     made = package_checkout(tmp_path / "lib", install_dot_sh="pip install -q .\n")
-    (shared / "bin" / "pytest").write_text(f"#!{shared}/bin/python\n")
-    (shared / "bin" / "pytest").chmod(0o755)
-    (shared / "bin" / "uv").write_text("#!/bin/sh\n")
-    (shared / "bin" / "uv").chmod(0o755)
+    (quick / "bin" / "pytest").write_text(f"#!{quick}/bin/python\n")
+    (quick / "bin" / "pytest").chmod(0o755)
     if build == "sh install.sh":
-        _add_pip(shared)
+        add_quick_pip(quick)
 
-    done = memprof("gate", "--against", "main", "--build", build.replace("../shared", str(shared)), "--", *program, cwd=made.folder)
+    done = memprof("gate", "--against", "main", "--build", build.replace("../shared", str(quick)), "--", *program, cwd=made.folder)
 
     assert (done.returncode, done.stdout, says in done.stderr) == (code, "", True), done.stderr
+    assert ("this folder: " in done.stderr) == (program[-1] != "../shared/bin/pytest"), (
+        "a program named by its path is known before the build"
+    )
     assert made.is_clean()
 
 
 def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
     made = package_checkout(tmp_path / "lib")
-    _add_pip(shared)
-    subprocess.run([shared / "bin" / "pip", "install", "-q", made.folder], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "--python", shared / "bin" / "python", "install", "-q", made.folder], check=True)
 
     done = memprof("gate", "--against", "main", "--", "imgtool", cwd=made.folder)
 

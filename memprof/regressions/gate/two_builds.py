@@ -161,9 +161,12 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
+    build, command = request.command.build, request.command.only.command
+    assert command is not None
+    if build is not None:
+        side_environments.check_paths(command, here, build)
     folder = worktrees.folder_inside(repository, request.command.cwd or here, "--cwd")
     with worktrees.tree(repository, request.against, "--against") as base:
-        build = request.command.build
         subject = _shared_in_full(request.command, repository, base, folder, progress)
         environments = _environments(build, base.folder.parent)
         _build(request.command, here, _HERE, progress, environments.get(HEAD))
