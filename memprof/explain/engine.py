@@ -29,6 +29,7 @@ from ..programs.runtimes import native_twin
 from ..records import store
 from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
+from ..subjects.job_command import heap_record
 from ..subjects.order import Order, assumed_words
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
 from .indexed_rows import TableUse
@@ -43,7 +44,7 @@ from .whole_weights import Small
 # Of a peak, one after another. The first run that is held may be over before it can be stopped so near to it, or be smaller than the plain one.
 _TRIP_SHARES = (0.97, 0.75)
 _TRIP_LEAST = 4 << 20
-_NEXT = "memprof heap record shows who allocates it"
+_HEAP_FOLDER = "heap-profile"
 _TRIP_INTERVAL_NS = 500_000
 _NAMED_TENSORS = 2000
 _NAMED_FILES, _NAMED_FILE_LEAST = 5, 1 << 20
@@ -153,6 +154,10 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
+def _next(job: Job) -> str:
+    return f"{heap_record(job, _HEAP_FOLDER)} shows who allocates it"
+
+
 def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[ProcessSnapshot]]:
     """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
     held."""
@@ -173,7 +178,7 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
         if ends_alone:
             known += [
                 f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there, because its phases come from "
-                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_NEXT}"
+                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_next(order.job)}"
                 for phase, (_, height) in transients.items()
             ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
@@ -186,8 +191,8 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
                 break
     if not looks and order.command is not None:
         raise MeasurementError(
-            f"{order.job.variant}: it was over before it could be stopped and looked at; mark its phases (memprof marks), or see who allocates with "
-            "memprof heap record"
+            f"{order.job.variant}: it was over before it could be stopped and looked at. Mark its phases (memprof marks), or profile its heap: "
+            f"{heap_record(order.job, _HEAP_FOLDER)}"
         )
     remarks += known
     return run, looks
@@ -226,7 +231,7 @@ def _held_at(
             f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
     remarks += [
-        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_NEXT}"
+        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_next(order.job)}"
         for phase in filter(None, held.hold_at)
         if not any(look.phase == f"{phase}/peak" for look in looks)
     ]
@@ -294,6 +299,7 @@ def _explanation(
         native=native_twin(order.runtime.name, order.python) if order.place is HERE and not is_program else None,
         shapes=", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
         ends_alone=bool(job.phases or job.phase_regexes),
+        heap_record=heap_record(job, _HEAP_FOLDER),
     )
     return Explanation(
         memprof_explain=SCHEMA,

@@ -225,7 +225,6 @@ def transient(facts: Facts) -> Iterator[Finding]:
             else "near its peak it has the same slices as at its end"
         )
     repacked = look is not None and look.size(REPACKED) >= facts.least
-    marked = "mark the phases (memprof marks), so that memprof looks near their peaks, or " if facts.ends_alone else ""
     proposals = (
         *(without_repacking(facts) if worst.name == PREPARE and repacked else ()),
         *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),
@@ -236,7 +235,14 @@ def transient(facts: Facts) -> Iterator[Finding]:
             else ()
         ),
         Advice(f"change the runtime: free each intermediate result of {worst.name} once the next is made from it"),
-        *(() if look is not None else (Advice(f"{marked}see who allocates it, since no look came near its peak: memprof heap record"),)),
+        *(() if look is not None else _without_look(facts)),
     )
     title = f"a transient of {worst.name} sets the PEAK"
     yield Finding("transient", title, worst.transient_bytes, f"{worst.name}/peak", tuple(evidence), proposals)
+
+
+def _without_look(facts: Facts) -> Iterator[Advice]:
+    """What shows the content of a peak that no look came near."""
+    if facts.ends_alone:
+        yield Advice("mark the phases in the source (memprof marks): memprof then looks near their peaks too")
+    yield Advice(f"no look came near this peak; a heap profile shows who allocates it: {facts.heap_record}")

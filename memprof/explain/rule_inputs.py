@@ -24,7 +24,7 @@ class Facts(Struct, frozen=True):
     shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE, none if they are too short to be polled one by one;
     ran: how many there were. threads: None where the runtime chooses. unread_bytes: the size of mapped tables of which too few rows were read to find
     a copy of them. native: the runtime of the same package that is measured without an interpreter, None if there is none here. ends_alone: phases
-    come from functions or lines, so that no look comes inside one.
+    come from functions or lines, so that no look comes inside one. heap_record: the command that profiles its heap.
     """
 
     runtime: Runtime
@@ -39,6 +39,7 @@ class Facts(Struct, frozen=True):
     ran: int = 0
     native: str | None = None
     ends_alone: bool = False
+    heap_record: str = "memprof heap record"
 
     @property
     def least(self) -> int:

@@ -178,7 +178,7 @@ def _order(request: HeapRequest) -> Order:
             raise UsageError("--phases is for a model in a runtime (-r); a program has no phases that memprof could end it after")
         if suite.phases:
             raise UsageError(
-                "--phase has gdb follow the program, which does not go with a profiler: marks (memprof.h) or --phase-regex give phases here too"
+                "gdb, which --phase takes, cannot follow a program under a profiler: name the phases by marks (memprof.h) or --phase-regex"
             )
         order = of_one(suite)
         if order.error is not None:

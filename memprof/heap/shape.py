@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from .frames import UNKNOWN, By, Frame
 from .profile import HeapProfile
+from .program_lines import program_tree
 from .trees import CallTree, Trie, add_up, take_apart
 
 ROOT, BELOW = -1, -2
@@ -66,10 +67,12 @@ class Shape(Struct, frozen=True):
 def shape(
     profile: HeapProfile, tree: CallTree, *, by: By = "function", invert: bool = False, fold: bool = True, least: float = 0.0
 ) -> Shape:
-    """A tree's shape: sites first or, inverted, the program's entry first. fold: allocators' own frames are passed over.
+    """A tree's shape: sites first or, inverted, the program's entry first. fold: allocators' own frames are passed over, and stacks of Python have
+    the lines of the program alone.
 
     least: the share of the whole below which nodes are gathered, 0.01 for 1%.
     """
+    tree = program_tree(profile, tree, by) if fold else tree
     key, names = profile.keys(by, fold)
     for number, frame in enumerate(profile.frames):
         if frame.kind == "below":
@@ -88,6 +91,7 @@ def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: boo
     Own: of the stacks whose first frame that is not passed over is of the group. Total: of the stacks that hold the group anywhere, each stack
     counted once. The line is that of the largest own bytes, of a group without any that of the largest total. It takes one pass, whatever the depth.
     """
+    tree = program_tree(profile, tree, by) if fold else tree
     key, names = profile.keys(by, fold)
     own_of, total_of = [0] * len(names), [0] * len(names)
     for number, frame in enumerate(profile.frames):

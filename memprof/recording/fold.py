@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..base.errors import InputError
+from ..base.units import format_duration
 from ..records.recorder_order import Header
 from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
@@ -520,19 +521,24 @@ class _View:
     def _sum_remarks(self) -> list[str]:
         state, tree = self.state, self.state.tree
         remarks = []
-        if tree.most > 1:
+        # If all resident sets together never exceed the largest of one process, as with a shell that was gone at the peak, it has all figures.
+        if tree.most > 1 and tree.together > tree.largest_seen() + state.peak_bound:
             how = "pages they share counted once"
             if not tree.rounds:
-                how = "pages they share counted once as far as is known without PSS, for which there was no time"
+                how = "pages they share counted once as far as is known (they ended before the kernel's PSS was read)"
             elif tree.refused:
                 how = f"pages they share counted once, but possibly in full in {tree.refused} whose PSS may not be read"
             who = tree.name_of(state.measured) or "the process that has the phase"
             what = "peaks and the timeline are" if tree.is_whole else f"peaks are of {who} and what it starts, the timeline is"
-            remarks.append(f"up to {tree.most} processes at once; {what} of their sum, {how}")
+            remarks.append(f"up to {tree.most} processes at once ({tree.names()}); {what} of their sum, {how}")
+        if tree.most > 1:
+            who = tree.name_of(state.measured) or "the process that has the phase"
             if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.phases.records):
                 remarks.append(f"anonymous memory, VMS, HWM, PSS and all else but peaks are of {who} alone, without what it starts")
         if tree.unseen and state.header.message.start.followed:
-            remarks.append(f"processes that started and ended between two polls and are in no figure: at least {tree.unseen}")
+            polling = self._polling()
+            apart = f", mostly {format_duration(polling['median_ns'])} apart," if polling is not None else ""
+            remarks.append(f"processes that started and ended between two readings{apart} and are in no figure: at least {tree.unseen}")
         if tree.unfollowed:
             remarks.append(f"processes that were not followed, because too many files are open here: {tree.unfollowed}")
         return remarks

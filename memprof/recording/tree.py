@@ -23,6 +23,7 @@ from .swap import Swap
 _FEW = 256 << 10  # bytes of faults before which the recorder does not look for huge pages
 _ANY = 1 << 62  # bytes, where any process may share any page with another
 _STRETCHES = 100  # times at which the measured process had children: a phase that has ended asks for the last few alone
+_NAMED = 3  # names of processes in a remark
 _KEPT = 1000  # processes that a record names
 _LEAST = 256 << 10  # a round of shares counts if less than this has moved meanwhile, or if it brings the bounds closer by half
 
@@ -41,6 +42,7 @@ class ProcessTree:
 
     whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     swap, devices: what was swapped out of the latter, and what it had outside of all resident sets. most: how many processes there were at once.
+    together: the most that the resident sets of several processes were in all, shared pages counted for each, in bytes.
     unseen: how many at least are in no reading; unfollowed: how many could not be read for lack of files. rounds: how many rounds of shares counted;
     refused: of how many processes they may not be read.
     """
@@ -64,7 +66,7 @@ class ProcessTree:
         self._mappings = FileOverlap()
         self._stretches: list[list[int]] = []  # [from, to] when the measured process had children, the last of them
         self.whole = self.own = SumHistory()
-        self.unseen = self.most = self.unfollowed = self.rounds = self.refused = 0
+        self.unseen = self.most = self.together = self.unfollowed = self.rounds = self.refused = 0
 
     # -- what is asked of it
 
@@ -107,6 +109,17 @@ class ProcessTree:
         """The largest high-water mark that any process in the sum of the measured process was seen with, in bytes: no sum is smaller."""
         return max((process.hwm for process in self._all() if process.inside), default=0)
 
+    def largest_seen(self) -> int:
+        """The most memory that any one process was seen with, in bytes."""
+        return max((max(process.hwm, process.rss_peak) for process in self._all()), default=0)
+
+    def names(self) -> str:
+        """The names of the largest processes, in words: `pytest, bash and 3 more`."""
+        largest = sorted(self._all(), key=lambda process: -process.rss_peak)
+        names = list(dict.fromkeys(process.name for process in largest if process.name))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{', '.join(names[:_NAMED])}{more}"
+
     def name_of(self, pid: int) -> str:
         """The name that a process last gave itself, empty if it was never seen."""
         return next((process.name for process in self._all() if process.pid == pid), "")
@@ -134,7 +147,8 @@ class ProcessTree:
             process.inside = self._below(process) or (self._has_all and not alone)
         if alone:
             self._root, self._apart = pid, True
-            self._over, self._leaving, self.most, self.unseen = [], [], 0, 0
+            self._over, self._leaving = [], []
+            self.most = self.together = self.unseen = 0
             self._processes = {key: process for key, process in self._processes.items() if process.inside}
             self._members, self._round = None, None
             self._mappings.drop()
@@ -291,6 +305,8 @@ class ProcessTree:
             if process.waits:
                 self._explain_wait(process)
         self.most = max(self.most, len(self._processes))
+        if len(self._processes) > 1:
+            self.together = max(self.together, sum(process.rss for process in self._processes.values() if process.twin is None))
         self._sample(begin_ns, end_ns, last_ns)
 
     def _explain_wait(self, process: ProcessState) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, is_library
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.program_lines import program_tree
 from memprof.heap.shape import FrameShares, LargestFrame
 from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
@@ -45,9 +46,12 @@ class SiteSeries(Struct, frozen=True):
 def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> SiteSeries:
     """The `most` largest sites of these snapshots (of all where None) by the most that each ever held.
 
-    fold: a site is the first frame that is neither an allocator's nor the standard library's; else the first of all.
+    fold: a site is the first frame that is neither an allocator's nor the standard library's, in a stack of Python the nearest line of the program;
+    else the first of all.
     """
     chosen = [snapshot for snapshot in (profile.snapshots if snapshots is None else snapshots) if snapshot.tree is not None]
+    trees = [snapshot.tree for snapshot in chosen if snapshot.tree is not None]
+    trees = [program_tree(profile, tree, by) for tree in trees] if fold else trees
     key, names = profile.keys(by, fold)
     hidden = numpy.array([frame.kind in ("root", "below") or (fold and is_allocator(frame)) for frame in profile.frames], bool)
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
@@ -55,11 +59,10 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     groups = numpy.where(hidden, -1, numpy.array(key, "i8"))
     held = numpy.zeros((len(chosen), len(names)), "i8")
     unnamed = numpy.zeros(len(chosen), "i8")
-    for place, snapshot in enumerate(chosen):
-        assert snapshot.tree is not None
-        sizes = of_tree(snapshot.tree, groups, passed, len(names))
+    for place, tree in enumerate(trees):
+        sizes = of_tree(tree, groups, passed, len(names))
         held[place] = sizes
-        unnamed[place] = snapshot.tree.bytes[0] - int(sizes.sum())
+        unnamed[place] = tree.bytes[0] - int(sizes.sum())
     largest = held.max(0, initial=0)
     least = _LEAST * max((snapshot.total_bytes for snapshot in chosen), default=0)
     order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
@@ -68,9 +71,7 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     shares = FrameShares(profile.frames, groups.tolist(), by)
     one_by_one = numpy.where(hidden, -1, numpy.arange(len(groups)))
     for place in sorted({int(held[:, group].argmax()) for group in order}):  # where each site is named, it held most
-        tree = chosen[place].tree
-        assert tree is not None
-        sizes = of_tree(tree, one_by_one, passed, len(groups))
+        sizes = of_tree(trees[place], one_by_one, passed, len(groups))
         for frame in numpy.flatnonzero((sizes > 0) & numpy.isin(groups, numpy.flatnonzero(held.argmax(0) == place))).tolist():
             shares.add(int(groups[frame]), frame, int(sizes[frame]))
     sites = tuple(_label(profile, shares.largest(group, group), names[group], by) for group in order)

@@ -21,6 +21,7 @@ from memprof.base.units import capitalised, format_bytes
 from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.program_lines import has_python
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
 from . import labels, terminal
@@ -281,7 +282,8 @@ class _ProfilePage(terminal.TextPage):
         if phrases.gathered(self.profile):
             notes.append("the tool had left out the smallest places before")
         if look.fold:
-            notes.append("allocators' own frames are left out (--no-fold)")
+            lines = ", and of Python's stacks all but the lines of the program" if has_python(self.profile) else ""
+            notes.append(f"allocators' own frames are left out{lines} (--no-fold)")
         if any(largest.lines > 1 for largest in tree.frames):
             notes.append("of several lines of a function the largest is named (--by line)")
         if notes:

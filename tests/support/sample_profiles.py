@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from memprof.heap.frames import Frame
+from memprof.heap.frames import Frame, FrameTable
 from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot
 from memprof.heap.shape import sums
 from memprof.heap.trees import CallTree, Trie
@@ -91,6 +91,16 @@ def of_two_lines(first_bytes: int) -> HeapProfile:
     made = trie.tree()
     snapshot = Snapshot(0, 1, made.bytes[0], tree=made)
     return HeapProfile("heaptrack", "read", "", "ms", COUNTS, (snapshot,), (ROOT, *calls), "lines.zst")
+
+
+def of_stacks(*stacks: tuple[Sequence[Frame], float], path: str = "python.bin") -> HeapProfile:
+    """A profile of memray with one snapshot, of stacks of frames, sites first, and their MiB."""
+    table, trie = FrameTable(ROOT), Trie(0)
+    for stack, size in stacks:
+        trie.add([table.number(frame) for frame in stack], int(size * MIB))
+    made = trie.tree()
+    snapshot = Snapshot(0, 1, made.bytes[0], tree=made)
+    return HeapProfile("memray", "python app.py", "", "ms", COUNTS, (snapshot,), tuple(table.frames), path)
 
 
 def chain(depth: int, module: str = LIB) -> HeapProfile:

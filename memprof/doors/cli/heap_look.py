@@ -15,6 +15,7 @@ from . import CliCommand
 from .heap_files import opened, profile_options
 
 if TYPE_CHECKING:
+    from ...heap.frames import By
     from ...heap.profile import HeapProfile
 
 _FILE = click.argument("file", metavar="FILE")
@@ -25,11 +26,14 @@ _PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest 
 _INVERT = click.option(
     "--invert",
     is_flag=True,
-    help="Begin with the program's entry, and go down to what allocates.  [default: what allocates, then its callers]",
+    help="Turn the tree round: first where the program begins, such as main, and below each function what it calls.  [default: first what "
+    "allocates, and below each function who called it]",
 )
 _FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, with templates and parameters.")
 _FOLD = click.option(
-    "--fold/--no-fold", default=True, help="Leave out allocators' own frames, such as malloc and operator new.  [default: fold]"
+    "--fold/--no-fold",
+    default=True,
+    help="Leave out allocators' own frames, such as malloc, and of Python's stacks all but the lines of the program.  [default: fold]",
 )
 _DEPTH = click.option(
     "--depth", type=click.IntRange(0), default=10, show_default=True, help="Frames to show between two branchings; 0 for all."
@@ -165,6 +169,7 @@ def _write_page(profiles: list[HeapProfile], output: str) -> int:
 _DIFF = """\b
 Examples:
   memprof heap diff before.massif after.massif
+  memprof heap diff before.memray after.memray --by line
   memprof heap diff before.massif after.massif --fail-if-grows 5%
 """
 
@@ -174,6 +179,7 @@ Examples:
 @click.argument("after", metavar="B")
 @profile_options
 @_PHASE
+@_BY
 @_INVERT
 @_least("Leave out changes that are smaller than this.")
 @_FOLD
@@ -187,20 +193,21 @@ def diff(
     value: str | None,
     yes: bool,
     phase: str | None,
+    by: By,
     invert: bool,
     fold: bool,
     limit: float | None,
     as_json: bool,
     **look: Any,
 ) -> int:
-    """Compare two profiles: growth and shrinkage by module, by function and by call path."""
+    """Compare two profiles: growth and shrinkage by module, by function or line, and by call path."""
     from ...base.errors import EXIT_OK, EXIT_REGRESSION
     from ...heap import diff as judging
     from . import report, talk
 
-    difference = judging.diff(opened(before, value, yes), opened(after, value, yes), phase=phase, invert=invert, fold=fold)
+    difference = judging.diff(opened(before, value, yes), opened(after, value, yes), phase=phase, by=by, invert=invert, fold=fold)
     module = report("heap.diff")
-    chosen = module.DiffView(invert=invert, **look)
+    chosen = module.DiffView(by=by, invert=invert, **look)
     click.echo(_json(module.facts(difference, chosen)) if as_json else module.render(difference, chosen, **_terminal()))
     if limit is None:
         return EXIT_OK

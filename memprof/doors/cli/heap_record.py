@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -60,4 +61,5 @@ def command(output: Path, as_json: bool, subject: Words, phases: str | None, **w
     else:
         for path in recorded.files:
             click.echo(str(path))
+        talk(f"next: {shlex.join(['memprof', 'heap', 'show', str(output)])}")
     return 0 if recorded.run.outcome.ok else MeasurementError.exit_code

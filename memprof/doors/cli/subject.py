@@ -380,6 +380,7 @@ def as_one(kind: type[Struct], function: Any) -> Any:
 def measure_suite(suite: Suite, wanted: RunsOptions, on: str | None) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code. on: the words of --on."""
     from ...campaign import campaign, resume
+    from ...campaign.failed_variants import EqualFailures
     from ...subjects.orders import plan
     from .progress import showing_output
 
@@ -401,7 +402,9 @@ def measure_suite(suite: Suite, wanted: RunsOptions, on: str | None) -> int:
         yield from there  # the tables are those of the whole campaign
         keep = showing_output(keep, progress) if wanted.verbose else keep
         took_ns, hinted = 0, False
-        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=wanted.recordings, gives_up=True), 1):
+        for number, run in enumerate(
+            campaign.measure(orders, progress, keep, recordings=wanted.recordings, failures=EqualFailures(progress)), 1
+        ):
             yield run
             took_ns += sum(mark.time_ns for mark in run.marks)
             left, left_ns = len(orders) - number, took_ns / number * (len(orders) - number)
@@ -460,7 +463,7 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path, on: str | None = None)
     """
     from ...records import summary
     from ...records.types import PEAK
-    from . import report
+    from ...subjects import job_command
 
     if not any(run.complete for run in runs):
         printed = any(run.output_bytes for run in runs)
@@ -480,7 +483,7 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path, on: str | None = None)
     what = "this memory"
     if len(rows) > 1:
         what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
-    return f"`{report('command_line').explanation(groups[row.key][0].job, on)}` accounts for {what}, {tables}"
+    return f"`{job_command.explanation(groups[row.key][0].job, on)}` accounts for {what}, {tables}"
 
 
 def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:

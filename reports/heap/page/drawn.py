@@ -20,6 +20,7 @@ from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.program_lines import has_python, program_tree
 from memprof.heap.trees import CallTree
 
 from ...short_names import shortened
@@ -113,7 +114,9 @@ def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> ProfilePage:
     """The figures of these profiles."""
     frames = _Frames()
     points = [_points(profile) for profile in profiles]
-    trees = [[snapshot for snapshot in chosen if snapshot.tree is not None] for chosen in points]
+    trees = [
+        [_cut_down(profile, snapshot) for snapshot in chosen if snapshot.tree] for profile, chosen in zip(profiles, points, strict=True)
+    ]
     share = _share([snapshot.tree for chosen in trees for snapshot in chosen if snapshot.tree is not None])
     files = [
         _file(profile, name, shown, with_trees, share, frames)
@@ -140,6 +143,11 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
     if best is not None:
         kept.add(best[0].index)
     return [snapshot if snapshot.index in kept else replace(snapshot, tree=None) for snapshot in chosen]
+
+
+def _cut_down(profile: HeapProfile, snapshot: Snapshot) -> Snapshot:
+    """The snapshot, whose stacks of Python have the lines of the program alone."""
+    return snapshot if snapshot.tree is None else replace(snapshot, tree=program_tree(profile, snapshot.tree, "function"))
 
 
 def _share(trees: Sequence[CallTree]) -> float:
@@ -251,6 +259,8 @@ def gathering(data: ProfilePage, profiles: Sequence[HeapProfile]) -> list[str]:
     share = max((file.share for file in data.files), default=0.0)
     if share:
         sentences.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
+    if any(map(has_python, profiles)):
+        sentences.append("Stacks of Python have the lines of the program alone; memprof heap show --no-fold has all.")
     if any(phrases.gathered(profile) for profile in profiles):
         sentences.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
     if any(file.left_out for file in data.files):

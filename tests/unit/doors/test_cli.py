@@ -132,6 +132,22 @@ def test_option_unknown_names_near_meaning(memprof, command, option, named):
     assert f"memprof {command} has no {option}: {named}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "option", "hint"),
+    [
+        (("heap", "diff", "a", "b"), "--my", ""),
+        (("heap", "diff", "a", "b"), "--fail-if-grow", "--fail-if-grows"),
+        (("table",), "--metrics", "--metric"),
+    ],
+)
+def test_option_unknown_names_near_spelling(memprof, words, option, hint):
+    done = memprof(*words, option, "x")
+
+    assert done.returncode == 2
+    assert f"No such option: {option}" in done.stderr or f"No such option '{option}'" in done.stderr
+    assert (hint in done.stderr) if hint else ("Did you mean" not in done.stderr)
+
+
 def test_public_names_available():
     for name in package.__all__:
         assert getattr(package, name) is not None
@@ -214,7 +230,7 @@ def test_refused_setting_absent_from_help(memprof):
         shown = memprof("heap", "record", words).stdout
         assert "--phase NAME=FUNCTION" not in shown and "--phase-regex NAME=REGEX" in shown
     done = memprof("heap", "record", "--phase", "load=f", "-o", "out", "--", "true")
-    assert (done.returncode, "marks (memprof.h) or --phase-regex give phases here too" in done.stderr) == (2, True)
+    assert (done.returncode, "name the phases by marks (memprof.h) or --phase-regex" in done.stderr) == (2, True)
 
 
 def test_shared_options_declared_once():

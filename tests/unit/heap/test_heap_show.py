@@ -549,9 +549,10 @@ def test_diff_fails_if_heap_grows(memprof, tmp_path, limit, code):
     assert done.returncode == code, done.stderr
     facts = json.loads(done.stdout)
     assert facts["growth_bytes"] == 20 * MIB
-    assert facts["functions"][0] == {
+    assert facts["sites"][0] == {
         "name": "new",
         "module": "libnet",
+        "source": "",
         "before_bytes": None,
         "after_bytes": 20 * MIB,
         "growth_bytes": 20 * MIB,
