@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...base.units import format_bytes
-from .table import GROWTH, RATE
+from .table import GROWTH, HIDDEN, RATE
 
 if TYPE_CHECKING:
     from ...records.python_lines import GrowthLine
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...verdicts.growth import Verdict
 
 _MOST_LINES, _LEAST_SHARE = 3, 0.1  # of the lines that are named, and of the growth that one of them has
+_CLOSE = 16  # bytes per call that may hide without a longer round: 1,000 calls of a test that keeps nothing leave 9
 _NO_LINES = (
     "No line of Python allocates it. To see the call sites in C, call the same in a script that marks each call (memprof marks --python): "
     "memprof grow --why --who -- python SCRIPT"
@@ -29,6 +30,11 @@ class LeakAnswer:
 
     verdict: Verdict
     rise_bytes: int
+
+    def needs_more(self, most_bytes: int) -> bool:
+        """Whether a longer round would tell more: it is undecided, or it is flat and more than the limit could hide, which each call may keep."""
+        flat = self.verdict.word in ("steady", "bounded")
+        return self.verdict.word == "undecided" or (flat and self.verdict.high > max(_CLOSE, most_bytes))
 
     def failure(self, run: Run, most_bytes: int, most_calls: int) -> str | None:
         """Why the test fails, None if it passes. run: one of its processes. most_bytes: each call may keep. most_calls: a process makes."""
@@ -55,13 +61,16 @@ def judge(runs: Sequence[Run]) -> LeakAnswer:
     from ...verdicts import growth
 
     series = [growth.series(work.curve_of(run), run.machine.page_bytes) for run in runs]
-    return LeakAnswer(growth.judge(series), max(0, min(each.rss[-1] - each.rss[0] for each in series)))
+    verdict = growth.judge(series)
+    return LeakAnswer(verdict, growth.risen_bytes(series, verdict))
 
 
 def properties(verdict: Verdict) -> list[tuple[str, object]]:
-    """Those of a test: no rate where none was found."""
-    rate: list[tuple[str, object]] = [] if verdict.word == "undecided" else [(RATE, verdict.slope)]
-    return [(GROWTH, verdict.word), *rate]
+    """Those of a test: no rate where none was found, and beside a flat one what could hide."""
+    if verdict.word == "undecided":
+        return [(GROWTH, verdict.word)]
+    hidden: list[tuple[str, object]] = [] if verdict.word == "grows" else [(HIDDEN, verdict.high)]
+    return [(GROWTH, verdict.word), (RATE, verdict.slope), *hidden]
 
 
 def told(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> Iterator[str]:

@@ -44,12 +44,21 @@ def test_growth_within_limit_passes(allowed):
     ("verdict", "properties"),
     [
         (GROWS, [("growth_verdict", "grows"), ("growth_bytes_per_call", 65536.0)]),
-        (STEADY, [("growth_verdict", "steady"), ("growth_bytes_per_call", 0.0)]),
+        (STEADY, [("growth_verdict", "steady"), ("growth_bytes_per_call", 0.0), ("growth_hidden_bytes_per_call", 3.0)]),
         (UNDECIDED, [("growth_verdict", "undecided")]),
     ],
 )
 def test_undecided_growth_has_no_rate(verdict, properties):
     assert leaks.properties(verdict) == properties
+
+
+@pytest.mark.parametrize(
+    ("hidden_bytes", "allowed", "more"),
+    [(3.0, 0, False), (170.0, 0, True), (170.0, 1 * KIB, False)],
+    ids=["close", "wide", "within the limit"],
+)
+def test_flat_verdict_that_hides_much_needs_more(hidden_bytes, allowed, more):
+    assert LeakAnswer(Verdict("steady", "call", high=hidden_bytes, tail=1000), 0).needs_more(allowed) is more
 
 
 def test_lines_that_allocate_growth_named():
