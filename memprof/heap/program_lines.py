@@ -20,9 +20,10 @@ from .trees import CallTree, Trie
 
 _C, _STANDARD, _PACKAGE, _OWN = range(4)
 _STANDARD_FILES = re.compile(r"<frozen |.*/lib(?:64)?/(?:python|pypy)[\d.]+/(?!(?:site|dist)-packages/)")
-# memray's own frames are at the begin of each stack. A text such as `-c` has is the program's; a name such as <attrs generated> a package's.
+# memray's own frames are at the begin of each stack, and the marks only read memory: an arena of Python's that they are the first to need is for the
+# program's small objects. A text such as `-c` has is the program's; a name such as <attrs generated> a package's.
 _PACKAGE_FILES = re.compile(r".*/(?:site|dist)-packages/|<(?!string>|stdin>)")
-_TOOL_FILES = re.compile(r".*/(?:site|dist)-packages/memray/")
+_TOOL_FILES = re.compile(r".*/(?:site|dist)-packages/memray/|(?:.*/)?memprof_marks\.py$")
 _RUNNER_FILES = re.compile(r".*/memprof/runners/")
 _C_FILES = re.compile(r".*\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|inc|rs|pyx|cu|cuh|f|f90)$")
 # CPython's, by the folders of its source: `Objects/call.c`, `./Modules/_csv.c`. pyenv's extensions have the whole path of the build in front.

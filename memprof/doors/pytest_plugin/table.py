@@ -17,6 +17,7 @@ PEAK, BEFORE = "peak_rss_bytes", "rss_before_bytes"
 GROWTH, RATE, HIDDEN = "growth_verdict", "growth_bytes_per_call", "growth_hidden_bytes_per_call"
 _HEADER = ("peak RSS", "in the test", "per call", "time")
 _NOTHING = "No test was measured: those that ran were skipped, failed, or are no functions (such as doctests)."
+_FIXTURE = "A test with the memprof fixture runs here, and measures in other processes: it has no memory of its own, and memprof.grows has no peak."
 _FLAT = "Per call, `< N` is the verdict steady or bounded: growth below N per call could hide."
 
 
@@ -42,6 +43,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     for cells, name in ((_HEADER, "test"), *((_cells(row, times_s[name]), name) for name, row in rows)):
         terminalreporter.write_line("  ".join([*(f"{cell:>11}" for cell in cells), name]))
+    if any(BEFORE not in row and RATE in row and PEAK not in row for _, row in rows):
+        terminalreporter.write_line(_FIXTURE)
     if any(HIDDEN in row for _, row in rows):
         terminalreporter.write_line(_FLAT)
 

@@ -23,7 +23,7 @@ def test_growth_names_unfilled_cache_and_remedy():
 
     assert failure == (
         "64.0 KiB more per call, limit 10.0 KiB per call (95%: 63.0 KiB to 65.0 KiB). A cache that is not full after 1,000 calls (64.0 MiB) "
-        "is not ruled out. Bound such a cache, fill it in a fixture first, or give leaks a higher limit"
+        "is not ruled out. If it is such a cache, bound it, fill it in a fixture, or give leaks a higher limit"
     )
 
 
@@ -71,7 +71,8 @@ def test_lines_that_allocate_growth_named():
     assert list(leaks.told(lines, 100, 64 * KIB, Path("/w"))) == [
         "56.0 KiB of Python's objects per call stay, allocated by pkg/cache.py:7, held by the list `kept` of module pkg.cache",
         # 9 KiB stay under tracemalloc, and 8 KiB of the measured growth are left
-        "8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 in json/decoder.py:353; what holds them was not found",
+        "8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 (in json/decoder.py:353, which it called); "
+        "what holds them was not found",
     ]
 
 
