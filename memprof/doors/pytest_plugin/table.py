@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ...base.units import format_bytes, format_duration
-from .limit import ONLY_LINUX, OUTSIDE, measured_from_outside
+from .limit import ONLY_LINUX, OUTSIDE, measured_from_outside, profile_words
 
 OPTION = "--memprof"
 PEAK, BEFORE = "peak_rss_bytes", "rss_before_bytes"
@@ -47,6 +47,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(_FIXTURE)
     if any(HIDDEN in row for _, row in rows):
         terminalreporter.write_line(_FLAT)
+    largest, figures_of_largest = rows[0]
+    if BEFORE in figures_of_largest:
+        terminalreporter.write_line(f"{largest} has the highest peak. {profile_words(largest)}")
 
 
 def _cells(row: dict[str, Any], time_s: float) -> tuple[str, ...]:
