@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ...base.errors import InputError, MemprofError, UsageError
-from ...base.runners import runners_path
 from ...base.units import format_bytes
 from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
@@ -208,9 +206,7 @@ def _heavier(order: Order, more: int) -> Order:
     """The order of a job that holds so many bytes more. Raises UsageError and InputError for a program that nothing can be preloaded into."""
     if order.command is not None:
         order.place.only_here("--prove of a program")
-        library = native.compiled(runners_path() / "native" / "ballast.c", library=True)
-        preloaded = " ".join(filter(None, [str(library), order.env.get("LD_PRELOAD", os.environ.get("LD_PRELOAD"))]))
-        return replace(order, env={**order.env, "LD_PRELOAD": preloaded, "MEMPROF_BALLAST": str(more)})
+        return replace(order, env={**order.env, **native.preloaded("ballast.c", order.env), "MEMPROF_BALLAST": str(more)})
     held = int(order.job.knobs.get("ballast", 0))
     return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
 

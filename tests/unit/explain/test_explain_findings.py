@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 from support import sample_runs
 
+from memprof.base.errors import InputError
 from memprof.explain import engine, findings
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, PhaseFigures, PhaseLook, Slice
 from memprof.explain.rule_inputs import Facts
+from memprof.programs import native
 from memprof.programs.runtimes import Knob, Runtime
 from memprof.records.types import COMMAND
 
@@ -219,12 +222,27 @@ def test_loop_copies_apart_from_folded() -> None:
     after = phase("EXECUTE", held("as stored", ANON, 60), folded[1], beyond=58, once=20, again=40, repacked=18)
     by_rule = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
     assert {rule: finding.bytes for rule, finding in by_rule.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
-    assert settings(by_rule["loop_copies"]) == []
+    assert settings(by_rule["loop_copies"]) == [] and "loop" not in by_rule["loop_copies"].title + str(by_rule["loop_copies"].proposals)
+    (of_loop, _) = findings.find(facts(ORT, before, after, loops=True))
+    assert of_loop.title.endswith("by a loop's state") and "a loop's body" in of_loop.proposals[0].text
     turned = phase("EXECUTE", folded[0], held("transposed", ANON, 58), beyond=58, once=20, repacked=58)
     by_rule = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
     assert by_rule == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
     (only_folded,) = findings.find(facts(ORT, before, replace(before, name="EXECUTE")))
     assert only_folded.rule == "shared_repacked"
+
+
+def test_remark_where_blocks_are_not_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler the process is looked at as it is, and the report says what that leaves open."""
+
+    def refuse(source: str, env: object) -> dict[str, str]:
+        raise InputError("there is no C compiler here")
+
+    monkeypatch.setattr(native, "preloaded", refuse)
+    order = SimpleNamespace(place=SimpleNamespace(only_here=lambda subject: None), env={})
+    remarks: list[str] = []
+    assert engine._with_wiped_blocks(order, remarks) is order  # type: ignore[arg-type,comparison-overlap]
+    assert remarks == ["old weights in blocks that were freed and are in use again count as copies here: there is no C compiler here"]
 
 
 def test_unexplained_memory_warning() -> None:
