@@ -315,7 +315,7 @@ def test_transient_sets_peak() -> None:
     inside, end = phase("PREPARE/peak", use=60), phase("PREPARE", use=10)
     finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
     assert (finding.rule, finding.bytes, finding.phase) == ("transient", 50 * MIB, "PREPARE/peak")
-    early, without, grown = finding.evidence
+    early, grown, without = finding.evidence
     assert early.startswith("PREPARE peaks 50.0 MiB above its end; the look came on the way there, at ")
     assert without == "without that, PEAK is 160.0 MiB, which is 40.0 MiB less"
     assert "50.0 MiB activations" in grown
@@ -328,6 +328,19 @@ def test_transient_without_look() -> None:
     assert finding.proposals[-1].text == "see who allocates it, since no look came near its peak: memprof heap record"
     slightly = {"PREPARE": (200, 150), "EXECUTE": (198, 160)}
     assert findings.find(facts(ORT, phase("PREPARE", use=10), peaks=slightly)) == (), "without it PEAK would be nearly the same"
+
+
+def test_transients_share_peak() -> None:
+    """Each of two phases peaks as high: one alone would not lower PEAK, both together do."""
+    looks = (phase("MODEL_LOAD/peak", use=80), phase("MODEL_LOAD", use=40), phase("PREPARE/peak", use=81), phase("PREPARE", use=40))
+    peaks = {"MODEL_LOAD": (121, 81), "PREPARE": (122, 82), "EXECUTE": (90, 90)}
+    finding = only(facts(PROGRAM, *looks, peaks=peaks))
+    assert finding.title == "transients of MODEL_LOAD and PREPARE set the PEAK"
+    assert (finding.bytes, finding.phase) == (40 * MIB, "PREPARE/peak")
+    assert [text.split(" peaks ")[0] for text in finding.evidence if " peaks " in text] == ["MODEL_LOAD", "PREPARE"]
+    assert finding.evidence[-1] == "without these, PEAK is 90.0 MiB, which is 32.0 MiB less"
+    assert findings.find(facts(PROGRAM, *looks, peaks={**peaks, "EXECUTE": (120, 120)})) == (), "EXECUTE needs as much"
+    assert findings.find(facts(PROGRAM, *looks, peaks={**peaks, "PREPARE": (122, 121)})) == (), "PREPARE keeps as much"
 
 
 @pytest.mark.parametrize(
