@@ -202,7 +202,7 @@ def moved(facts: Facts) -> Iterator[Finding]:
 def transient(facts: Facts) -> Iterator[Finding]:
     """Phases that set the run's PEAK for a moment, by something other than weights held twice. Several may share it."""
     phases, without = _momentary(facts)
-    # What the rules about copies find is no finding here.
+    # The rules about copies speak of copies.
     if not phases or all(_holds_copies(facts, phase) for phase in phases):
         return
     worst = max(phases, key=lambda phase: phase.rss_peak_bytes)

@@ -45,7 +45,7 @@ class Difference(Struct, frozen=True):
 
 
 class Ground(Struct, frozen=True):
-    """What lies below the model on both sides, and is no part of it.
+    """What both sides have below the model: versions and baselines.
 
     versions: those that differ beside the runtime's (see settings.beside_runtime); alone: nothing else differs. baselines: base's and head's median
     in bytes, None where a side has none.
