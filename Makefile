@@ -124,7 +124,7 @@ $(VENV)/.runtimes: pyproject.toml
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash ci/make-venv
 	touch $@
 
-$(VENV)/.for-tests: $(VENV)/.runtimes
+$(VENV)/.for-tests: $(VENV)/.runtimes pyproject.toml
 	$(BIN)/python -m pip install --quiet '.[dev]'
 	touch $@
 

@@ -59,15 +59,10 @@ def columns(timeline: Timeline, called: str = "a timeline") -> ColumnArrays:
     return ColumnArrays(*_summed(store.unpacked(timeline, called), called))
 
 
-def device_columns(timeline: Timeline, called: str = "a timeline") -> tuple[Array, Array]:
-    """Of device memory: the times at which it changed, and the bytes from there on; empty where there was none. Raises InputError as `columns`."""
-    t_ns, sizes = _summed(store.unpacked_devices(timeline, called), called)
-    return t_ns, sizes
-
-
-def visible_devices(timeline: Timeline, called: str = "a timeline") -> tuple[Array, Array]:
-    """The same as a picture draws it: empty where it is so little beside the resident set that nobody would see it."""
-    t_ns, sizes = device_columns(timeline, called)
+def visible_devices(timeline: Timeline) -> tuple[Array, Array]:
+    """Of device memory: the times at which it changed, and the bytes from there on; empty where there was none, or so little beside the resident set
+    that nobody would see it. Raises InputError as `columns`."""
+    t_ns, sizes = _summed(store.unpacked_devices(timeline), "a timeline")
     most = int(sizes.max()) if len(sizes) else 0
     return (t_ns, sizes) if most > _VISIBLE * max(timeline.rss_max_bytes, most) else (t_ns[:0], sizes[:0])
 
@@ -230,16 +225,25 @@ class Peak(Struct, frozen=True):
 
 def peak(mark: Mark, rows: ColumnArrays, bound: int) -> Peak:
     """Where the peak of a phase lies. bound: how far a high-water mark can lie from the truth."""
-    inside = rows.between(mark.begin_ns, mark.end_ns)
-    seen_bytes = int(inside.rss.max()) if len(inside) else None
-    near = seen_bytes is not None and mark.height_bytes - seen_bytes <= max(bound, mark.height_bytes // 200)
-    if near:
-        t_ns = int(inside.t_ns[int(inside.rss.argmax())])
+    seen = polled_peak(RunPhase(mark.phase, mark.begin_ns, mark.end_ns, mark), rows)
+    seen_bytes = seen.bytes if seen is not None else None
+    near = seen is not None and mark.height_bytes - seen.bytes <= max(bound, mark.height_bytes // 200)
+    if seen is not None and near:
+        t_ns = seen.t_ns
     elif mark.rss_end_bytes is not None and mark.height_bytes - mark.rss_end_bytes <= bound:
         t_ns, near = mark.end_ns, True
     else:
         t_ns = (mark.begin_ns + mark.end_ns) // 2
     return Peak(mark.height_bytes, mark.phase, t_ns, seen_bytes, near, mark.sure)
+
+
+def polled_peak(span: RunPhase, rows: ColumnArrays) -> Peak | None:
+    """The most that polling saw of a phase, None where it did not look. Of a phase in which the run failed nothing else is known."""
+    inside = rows.between(span.begin_ns, span.end_ns)
+    if not len(inside):
+        return None
+    row = int(inside.rss.argmax())
+    return Peak(int(inside.rss[row]), span.phase, int(inside.t_ns[row]), int(inside.rss[row]), shown=True, exact=False)
 
 
 def run_peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
@@ -250,12 +254,8 @@ def run_peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak |
     marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
     before = [mark for mark in marks if mark.phase != RELEASE] or marks
     highest = whole_peak(before, rows, run.machine.peak_bound_bytes)
-    if chosen and chosen[-1].mark is None:
-        inside = rows.between(chosen[-1].begin_ns, chosen[-1].end_ns)
-        if len(inside) and inside.rss.max() > (highest.bytes if highest else 0):
-            row = int(inside.rss.argmax())
-            return Peak(int(inside.rss[row]), chosen[-1].phase, int(inside.t_ns[row]), int(inside.rss[row]), shown=True, exact=False)
-    return highest
+    failed = polled_peak(chosen[-1], rows) if chosen and chosen[-1].mark is None else None
+    return failed if failed is not None and failed.bytes > (highest.bytes if highest else 0) else highest
 
 
 def whole_peak(marks: Sequence[Mark], rows: ColumnArrays, bound: int) -> Peak | None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from memprof.base.units import counted
 from memprof.programs.commands import subject
 from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
-from memprof.records.summary import Key
+from memprof.records.summary import Key, timed_phase
 from memprof.records.types import COMMAND, PEAK, RELEASE, STARTUP, WARMUP, Run
 
 BASELINE = "baseline"
@@ -26,6 +26,11 @@ def label_names(keys: Collection[Key], threads: bool = True) -> tuple[str, ...]:
 def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
     """A row's name, a text for each part of label_names."""
     return tuple({"variant": key.heading, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
+
+
+def key_columns(keys: Collection[Key]) -> list[tuple[str, list[str]]]:
+    """The columns that name the rows of these keys, each a head and its cells."""
+    return [(name, [labels(key, [name])[0] for key in keys]) for name in label_names(keys)]
 
 
 def label(key: Key, names: Sequence[str]) -> str:
@@ -102,6 +107,11 @@ def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
     if metric.name in HIGH_WATER_MARKS:  # the peak of a phase that only frees is the memory from before it
         phases = [phase for phase in phases if phase != RELEASE]
     return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name in PEAKS)
+
+
+def phase_of(metric: Metric, phase: str | None, runs: Iterable[Run] = ()) -> str:
+    """The named phase, or else the one in which this metric of these runs is shown."""
+    return phase or (PEAK if metric.name in PEAKS else timed_phase(runs))
 
 
 def exactness_notes(exact: Iterable[bool]) -> list[str]:

@@ -53,7 +53,7 @@ def render(
         style=Markup("".join(styles)),
         scripts=[Markup(script) for script in scripts],
         data=Markup(_json_text(data)),
-        maker=_maker(),
+        maker=f"memprof {version('ml-memprof')}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         title=title,
         subtitle=subtitle,
         notices=notices,
@@ -90,11 +90,6 @@ def packed(column: NDArray[Any], kind: str) -> str:
 def asset(package: str, name: str) -> str:
     """A text file of that package."""
     return files(package).joinpath(name).read_text(encoding="utf-8")
-
-
-def _maker() -> str:
-    """The version of memprof that makes a page, and the time."""
-    return f"memprof {version('ml-memprof')}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
 
 
 def check(path: Path) -> None:

@@ -74,7 +74,7 @@ def _copies(words: argparse.Namespace) -> Iterator[Row]:
         sums = [0, 0, 0, 0]
         for name, kept in tables.items():
             with holding(tensors, kept, 64 << 20) as pid:
-                seen = snapshot.take(pid, "x", index)
+                seen = snapshot.take(pid, "x", index.keys)
             held = waterfall.account(seen, None, index, ()).held
             counts = score(index, held, kept)
             sums = [total + part for total, part in zip(sums, counts, strict=True)]
@@ -97,13 +97,13 @@ def _speed(words: argparse.Namespace) -> Iterator[Row]:
         chosen = time.monotonic() - begin
         with holding(tensors, [["stored", "transposed"] for _ in tensors], 512 << 20) as pid:
             before = resident_bytes(pid)
-            looks = [snapshot.take(pid, "x", index) for _ in range(words.repeats)]
+            looks = [snapshot.take(pid, "x", index.keys) for _ in range(words.repeats)]
             moved = resident_bytes(pid) - before
         speeds = sorted(look.hits.bytes / look.hits.time_ns for look in looks if look.hits is not None)
         still = sorted(look.stood_still_ns / look.hits.bytes for look in looks if look.hits is not None)
         size = looks[0].hits.bytes if looks[0].hits is not None else 0
     middle = len(speeds) // 2
-    subject = f"{len(tensors)} tensors, {len(index.keys)} snippets, {format_bytes(size)}"
+    subject = f"{len(tensors)} tensors, {len(index.keys.words)} snippets, {format_bytes(size)}"
     yield (
         f"scanning speed, {subject}",
         ">= 4 GB/s",

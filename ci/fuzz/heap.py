@@ -107,7 +107,7 @@ def _look(profile: object) -> None:
         tree = best[0].tree
         sums(profile, tree)
         shape(profile, tree)
-        tree.inverted(50_000)
+        shape(profile, tree, invert=True)
 
 
 def seeds(name: str) -> list[bytes]:
@@ -118,7 +118,7 @@ def seeds(name: str) -> list[bytes]:
         return [_head(gzip.decompress(path.read_bytes())) for path in sorted(DATA.glob("heaptrack_*.gz"))]
     if name == "memray":
         lines = gzip.decompress(next(DATA.glob("memray_*.gz")).read_bytes()).splitlines(True)
-        small = {"kind": "snapshot", "time_ms": 5, "bytes": 300, "as": "peak", "stacks": [[[0, 1], 200, 2], [[1, -1], 100, 1]]}
+        small = {"kind": "snapshot", "time_ms": 5, "bytes": 300, "stacks": [[[0, 1], 200], [[1, -1], 100]]}
         return [b"".join([*lines[:3], json.dumps(small).encode() + b"\n"])]
     if name == "memray_header":
         return [path.read_bytes()[:200] for path in sorted(DATA.glob("capture_memray_*.bin"))] + [b"memray\0\x0b\0\0\0\0\0"]

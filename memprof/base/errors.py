@@ -53,11 +53,16 @@ class InputError(MemprofError):
     exit_code = 5
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X or Y?` where known names are close to the given one, else an empty string."""
+def close_to(name: str, known: Iterable[str]) -> list[str]:
+    """The two known names at most that are close to the given one."""
     import difflib  # here, because most commands end without a wrong name
 
-    close = difflib.get_close_matches(name, list(known), n=2)
+    return difflib.get_close_matches(name, list(known), n=2)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X or Y?` where known names are close to the given one, else an empty string."""
+    close = close_to(name, known)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

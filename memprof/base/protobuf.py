@@ -85,8 +85,13 @@ def varint(data: Data, at: int, end: int) -> tuple[int, int]:
 
 def signed(data: Data, part: Field) -> int:
     """A field's number, signed and of 64 bits. Raises Torn."""
-    value, _ = varint(data, part.begin, part.end)
-    return value - (1 << 64) if value >= 1 << 63 else value
+    return as_signed(varint(data, part.begin, part.end)[0])
+
+
+def as_signed(number: int) -> int:
+    """A number of 64 bits as one with a sign."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
 
 
 def varints(data: Data, part: Field) -> NDArray[np.int64]:

@@ -7,7 +7,6 @@ token in their environment, and ended before anything is measured.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,18 @@ from ..base.units import format_bytes
 from ..places import remote_groups
 from ..places.place import HERE, MachineState, Place
 from ..records import store
-from ..records.summary import VariantKey, place_of
-from ..records.types import Conditions, Job, JobSide, Run
+from ..records.types import Conditions, Job, Run
 from ..subjects.order import Order
 from ..subjects.orders import offset
 from . import failure_hints
 from .conversion import converted
+from .failed_variants import FailedVariants
 from .load_generator import Driving, check_free
 from .progress import Keep, Progress
 from .recorder_client import ask, input_copy, message
 
 BUSY_PERCENT = 25  # of the CPUs, from where on times are too long
 _COOLING_S, _COOLING_STEP_S = 1800, 2
-
-_Variant = tuple[VariantKey, str | None, JobSide | None]
 
 
 def measure(
@@ -43,15 +40,15 @@ def measure(
     look: Callable[[Job, str, int], None] | None = None,
     so_far: Callable[[bytes], None] = lambda line: None,
     recordings: Path | None = None,
-    gives_up: bool = False,
+    failures: FailedVariants | None = None,
 ) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it: near its peak (PHASE/peak), or at so many
-    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`. gives_up: a variant that has failed
-    twice running with the same error has no further repeats.
+    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`. failures: which variants have no
+    further repeats.
     """
     without_swap = {place: remote_groups.without_swap(place) for place in {order.place for order in orders if order.job.no_swap}}
     # Where there is swap, a reading can miss what a control group knows.
@@ -64,9 +61,8 @@ def measure(
         dropped: set[str] = set()
         without_sensor: set[Place] = set()
         begin = offset(0)
-        failing = _EqualFailures(progress)
         for index, (order, failed) in enumerate(ready, 1):
-            if gives_up and failing.holds(order.job):
+            if failures is not None and failures.holds(order.job):
                 continue
             progress.started(order.job, index, len(ready))
             if order.job.no_swap:
@@ -108,37 +104,9 @@ def measure(
                 keep(line)
             finally:
                 progress.finished(run)
-                failing.add(run)
+                if failures is not None:
+                    failures.add(run)
                 yield run
-
-
-class _EqualFailures:
-    """Variants of which the last two runs failed with the same error, in whichever phase, so that a further repeat would add no knowledge."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._last_two: dict[_Variant, deque[str | None]] = {}
-        self._told: set[_Variant] = set()
-
-    def add(self, run: Run) -> None:
-        outcome = run.outcome
-        # A run that lacked memory or time may end otherwise the next time.
-        failed = outcome.sentence if outcome.status in ("import", "refused", "error") else None
-        self._last_two.setdefault(_variant_of(run.job), deque(maxlen=2)).append(failed)
-
-    def holds(self, job: Job) -> bool:
-        """Whether this variant is one; the message comes once."""
-        variant = _variant_of(job)
-        failed = list(self._last_two.get(variant, ()))
-        found = len(failed) > 1 and failed[0] is not None and failed[0] == failed[1]
-        if found and variant not in self._told:
-            self._told.add(variant)
-            self._progress.say(f"{job.label}: it failed twice in the same way, so its other repeats are left out")
-        return found
-
-
-def _variant_of(job: Job) -> _Variant:
-    return place_of(job), job.version, job.side
 
 
 def cooled(order: Order, progress: Progress) -> MachineState:

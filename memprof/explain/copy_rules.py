@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from ..base.units import format_bytes
 from ..records.types import COMMAND, MODEL_LOAD
 from .copies import BEHIND_BIAS
-from .records import MODEL_FILE, Advice, Finding, Held, PhaseLook
-from .rule_inputs import Facts, at, peaks, when
+from .records import MODEL_FILE, Advice, Finding, Held, PhaseLook, where
+from .rule_inputs import Facts, peaks, when
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 
 # Of a program, whose settings memprof does not know. The names are those of TensorFlow's xnnpack_delegate.h and of its Python interpreter.
@@ -237,7 +237,7 @@ def _size(look: PhaseLook, *, where: Sequence[str], repacked: bool | None = None
 def _words_of(look: PhaseLook) -> str:
     """The copies of a look in a sentence, the largest first."""
     parts = [_words(copy) for copy in look.held if not copy.freed][:6]
-    return f"{at(look)} the weights lie {', '.join(parts)}" if parts else f"{at(look)} no copy of the weights was found"
+    return f"{where(look.name)} the weights lie {', '.join(parts)}" if parts else f"{where(look.name)} no copy of the weights was found"
 
 
 def _words(copy: Held) -> str:

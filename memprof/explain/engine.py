@@ -30,6 +30,7 @@ from ..programs.runtimes import native_twin
 from ..records import store
 from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
+from ..subjects.job_command import heap_record
 from ..subjects.order import Order, assumed_words
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
 from .activations import GraphFacts
@@ -45,7 +46,7 @@ from .whole_weights import Small
 # Of a peak, one after another. The first run that is held may be over before it can be stopped so near to it, or be smaller than the plain one.
 _TRIP_SHARES = (0.97, 0.75)
 _TRIP_LEAST = 4 << 20
-_NEXT = "memprof heap record shows who allocates it"
+_HEAP_FOLDER = "heap-profile"
 _TRIP_INTERVAL_NS = 500_000
 _NAMED_TENSORS = 2000
 _NAMED_FILES, _NAMED_FILE_LEAST = 5, 1 << 20
@@ -87,22 +88,12 @@ def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
 
 
 def weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
-    """As `choose_weights`, where a program's model may be none, or no file that can be read."""
-    if order.command is None:
-        return choose_weights(order, remarks, progress)
-    if not order.job.model.files:
+    """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights: a program's model
+    may be none, or no file that can be read."""
+    path = Path(order.job.model.path)
+    if order.command is not None and not order.job.model.files:
         remarks.append("copies of weights need a model, of any format: name it before --")
         return None, None
-    try:
-        return choose_weights(order, remarks, progress)
-    except InputError as error:
-        remarks.append(f"{error}; copies of weights are not counted")
-        return None, None
-
-
-def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
-    """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights."""
-    path = Path(order.job.model.path)
     try:
         stored, of_pieces = _stored(order, path, remarks)
         progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'piece' if of_pieces else 'tensor')}")
@@ -112,7 +103,12 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
         size = format_bytes(order.job.model.bytes)
         remarks.append(f"{error}; copies of weights are not counted, and none of the {size} of its files is placed")
         return None, None
-    if not len(index.keys):
+    except InputError as error:
+        if order.command is None:
+            raise
+        remarks.append(f"{error}; copies of weights are not counted")
+        return None, None
+    if not len(index.keys.words):
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
         return None, tiny
     return index, tiny
@@ -161,6 +157,10 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
+def _next(job: Job) -> str:
+    return f"{heap_record(job, _HEAP_FOLDER)} shows who allocates it"
+
+
 def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[ProcessSnapshot]]:
     """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
     held."""
@@ -181,7 +181,7 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
         if ends_alone:
             known += [
                 f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there, because its phases come from "
-                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_NEXT}"
+                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_next(order.job)}"
                 for phase, (_, height) in transients.items()
             ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
@@ -194,8 +194,8 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
                 break
     if not looks and order.command is not None:
         raise MeasurementError(
-            f"{order.job.variant}: it was over before it could be stopped and looked at; mark its phases (memprof marks), or see who allocates with "
-            "memprof heap record"
+            f"{order.job.variant}: it was over before it could be stopped and looked at. Mark its phases (memprof marks), or profile its heap: "
+            f"{heap_record(order.job, _HEAP_FOLDER)}"
         )
     remarks += known
     return run, looks
@@ -245,7 +245,7 @@ def _held_at(
             f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
     remarks += [
-        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_NEXT}"
+        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_next(order.job)}"
         for phase in filter(None, held.hold_at)
         if not any(look.phase == f"{phase}/peak" for look in looks)
     ]
@@ -315,6 +315,7 @@ def _explanation(
         shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
         loops=graph.loops,
         ends_alone=bool(job.phases or job.phase_regexes),
+        heap_record=heap_record(job, _HEAP_FOLDER),
     )
     return Explanation(
         memprof_explain=SCHEMA,

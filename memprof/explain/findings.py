@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from ..base.units import counted, format_bytes
 from . import copy_rules, memory_rules
-from .records import Finding
-from .rule_inputs import LEAST_STEPS, Facts, at
+from .records import Finding, where
+from .rule_inputs import LEAST_STEPS, Facts
 
 # From this share of the resident set on, memory that no slice explains is a warning.
 _UNEXPLAINED = 0.05
@@ -36,7 +36,7 @@ def doubts(facts: Facts) -> tuple[str, ...]:
     if worst is None or worst.unexplained <= _UNEXPLAINED:
         return ()
     size = format_bytes(worst.unexplained * worst.rss_bytes)
-    return (f"{worst.unexplained:.1%} of the resident set {at(worst)} ({size}) is not explained: no slice has it",)
+    return (f"{worst.unexplained:.1%} of the resident set {where(worst.name)} ({size}) is not explained: no slice has it",)
 
 
 def sight(facts: Facts) -> str:

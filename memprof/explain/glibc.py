@@ -15,9 +15,9 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from .memory_map import PAGE, Addresses, Mapping, Pages, open_memory
 
@@ -30,7 +30,7 @@ _FENCE = 0x10
 _TOP_PAD = 128 << 10
 
 
-class Ranges(Struct, frozen=True):
+class Ranges(NamedTuple):
     """Disjoint ranges of addresses, in order."""
 
     starts: Addresses
@@ -77,7 +77,7 @@ def ranges(pairs: Sequence[tuple[int, int]]) -> Ranges:
     return Ranges(bounds[:, 0].copy(), bounds[:, 1].copy())
 
 
-class GlibcHeap(Struct, frozen=True):
+class GlibcHeap(NamedTuple):
     """The walk's result. arenas: how many beside the main one have memory, and the bytes free in them. complete: every chain came to its end."""
 
     used: Ranges
@@ -162,7 +162,7 @@ class _Walk:
 
 
 def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> GlibcHeap:
-    """Walk the chunks of a stopped process. Raises memory_map.Gone or memory_map.Unreadable."""
+    """Walk the chunks of a stopped process. Raises memory_map.ProcessEndError or memory_map.Unreadable."""
     reader = _WordReader(pid, pages)
     try:
         main, other_arenas, complete = _Walk(reader), _Walk(reader), True
@@ -190,7 +190,7 @@ def mapped_from(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int | No
     """The size from which on a request is mapped, which rises as mapped blocks are freed; None where it is not found.
 
     It stands in the C library's data, in struct malloc_par behind trim_threshold, which is twice as much once it has risen, and top_pad, 128 KiB
-    if nobody set it. Raises memory_map.Gone or memory_map.Unreadable.
+    if nobody set it. Raises memory_map.ProcessEndError or memory_map.Unreadable.
     """
     reader = _WordReader(pid, pages)
     found = set()

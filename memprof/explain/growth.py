@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..base.errors import MeasurementError, UsageError
+from ..base.errors import MeasurementError
 from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
@@ -91,17 +91,15 @@ class GrowthParts(Struct, frozen=True):
     """Two looks at a process and the difference between them, in bytes.
 
     first, last: the phases at whose ends they were taken; if inside is true, the moments between which they lie, in words. parts: the slices,
-    those that grew most first; their sum is the resident set. blocks: the size of all of glibc's blocks in use, resident or not, first and last.
-    arenas: how many arenas beside the main arena have memory, threads how many stacks were seen. mappings: mapped files, shared memory and other
-    anonymous mappings that grew, by name. swap: bytes swapped out. complete: whether glibc's chunks could be followed both times;
-    else blocks in use may be among the other mappings.
+    those that grew most first; their sum is the resident set. arenas: how many arenas beside the main arena have memory, threads how many stacks
+    were seen. mappings: mapped files, shared memory and other anonymous mappings that grew, by name. swap: bytes swapped out. complete: whether
+    glibc's chunks could be followed both times; else blocks in use may be among the other mappings.
     """
 
     first: str
     last: str
     rss_bytes: tuple[int, int]
     parts: tuple[GrowthPart, ...]
-    blocks_bytes: tuple[int, int]
     arenas: tuple[int, int]
     threads: tuple[int, int]
     swap_bytes: tuple[int, int]
@@ -185,7 +183,6 @@ def between(
         last=last.phase,
         rss_bytes=(phases[0].rss_bytes, phases[1].rss_bytes),
         parts=tuple(sorted((part for part in parts if part.before or part.after), key=lambda part: -part.grown_bytes)),
-        blocks_bytes=(_blocks(first.heap), _blocks(last.heap)),
         arenas=(first.heap.arenas, last.heap.arenas),
         threads=(len(first.stack_pointers), len(last.stack_pointers)),
         swap_bytes=(phases[0].swap_bytes, phases[1].swap_bytes),
@@ -193,10 +190,6 @@ def between(
         mappings=_risen(first, last),
         complete=first.heap.complete and last.heap.complete,
     )
-
-
-def _blocks(heap: GlibcHeap) -> int:
-    return heap.used.bytes + heap.mapped.bytes
 
 
 def pinned(look: ProcessSnapshot) -> Pinned:
@@ -266,35 +259,32 @@ def _allocated(mapping: Mapping, heap: GlibcHeap) -> bool:
 # -- measured
 
 
-def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECUTE) -> GrowthParts:
-    """Measure an order held, and say what grew between the ends of two of its phases.
+def why(order: Order, progress: Progress, last: str = EXECUTE) -> GrowthParts:
+    """Measure an order of a runtime held, and say what grew between the end of its warm-up and that of its last phase.
 
-    The order's own numbers of iterations decide how long it warms up and how long it may grow. A program is held where it ends its phases by
-    memprof.h. Raises UsageError where the order has no such phases, MeasurementError where the run fails, Gone and Unreadable as looking does, and
-    what campaign.measure raises.
+    The order's own numbers of iterations decide how long it warms up and how long it may grow. Raises MeasurementError where the run fails or does
+    not stand still, ProcessEndError and Unreadable as looking does, and what campaign.measure raises.
     """
     job = order.job
-    if (first == WARMUP and not job.warmup and job.use is None and order.command is None) or first == last:
-        raise UsageError("a growth is looked at after the warm-up and at the end: it needs at least one iteration of each")
     remarks: list[str] = []
     index, tiny = weights(order, remarks, progress)
     looker = remote.looker(order, index, tiny)
     looks: dict[str, ProcessSnapshot] = {}
 
     def look(held: Job, phase: str, pid: int) -> None:
-        if phase in (first, last):
+        if phase in (WARMUP, last):
             progress.say(f"{held.model.name}: looking at the end of {phase}")
             looks[phase] = looker.take(pid, phase, weights=True)
 
     (run,) = campaign.measure([replace(order, job=replace(job, hold=True, release=False))], Quiet(progress), lambda line: None, look)
     must_be_ok(run)
-    missing = [phase for phase in (first, last) if phase not in looks]
+    missing = [phase for phase in (WARMUP, last) if phase not in looks]
     if missing:
         raise MeasurementError(
             f"{job.model.name}, {job.variant}: it did not stand still at the end of {' and '.join(missing)}, so nothing is known of its growth"
         )
-    grown = replace(between(looks[first], looks[last], index, looker.model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
-    if first == WARMUP and not job.warmup:  # an empty warm-up, of work that is repeated
+    grown = replace(between(looks[WARMUP], looks[last], index, looker.model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
+    if not job.warmup:  # an empty warm-up, of work that is repeated
         unit = "reload" if job.use is not None and job.use.cycles else "iteration"
         return replace(grown, first=f"the begin of the first {unit}", last=f"the end of {last}", inside=True)
     return grown
@@ -335,14 +325,8 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
 
 
 def lines(order: Order, progress: Progress, most: int = 10) -> tuple[GrowthLine, ...]:
-    """The lines of Python code whose objects grew most between the ends of WARMUP and EXECUTE, by tracemalloc.
-
-    Raises UsageError for a program and for a runtime without an interpreter, and as `why` does.
-    """
-    if order.command is not None or order.runtime.native is not None:
-        raise UsageError(f"{order.job.variant}: tracemalloc is of Python, and this child is none")
-    if not order.job.warmup and order.job.use is None:
-        raise UsageError("a growth is looked at after the warm-up and at the end: it needs at least one iteration of each")
+    """The lines of Python code whose objects grew most between the ends of WARMUP and EXECUTE, by tracemalloc: of an order of a runtime that has an
+    interpreter. Raises as `why` does."""
     with scratch("growth") as work:
         path = work.folder / "lines.json"
         traced = replace(order, traced=str(path), job=replace(order.job, release=False))

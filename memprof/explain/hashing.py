@@ -11,6 +11,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Places = NDArray[np.int64]
+Table = NDArray[np.bool_]
 
 
 def hashed(keys: Words) -> NDArray[np.int64]:
@@ -18,7 +19,7 @@ def hashed(keys: Words) -> NDArray[np.int64]:
     return ((keys * _MIX) >> np.uint64(64 - TABLE_BITS)).astype(np.int64)
 
 
-def table(keys: Words) -> NDArray[np.bool_]:
+def table(keys: Words) -> Table:
     """The table of these keys."""
     marked = np.zeros(1 << TABLE_BITS, bool)
     marked[hashed(keys)] = True

@@ -12,9 +12,9 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, MeasurementError
@@ -38,7 +38,7 @@ class Unreadable(InputError):
     """The kernel does not let this process's memory be read."""
 
 
-class Mapping(Struct, frozen=True):
+class Mapping(NamedTuple):
     """One mapping of a process: a line of /proc/PID/smaps and the fields below it, in bytes."""
 
     start: int
@@ -75,7 +75,7 @@ _FIELDS = {"Rss": "rss", "Anonymous": "anonymous", "Private_Dirty": "private_dir
 
 
 def mappings(pid: int) -> list[Mapping]:
-    """The mappings of a process, by address. Raises Gone, or Unreadable where it belongs to another user."""
+    """The mappings of a process, by address. Raises ProcessEndError, or Unreadable where it belongs to another user."""
     records: list[dict[str, object]] = []
     for line in _text(pid, "smaps").splitlines():
         name, _, value = line.partition(":")
@@ -116,7 +116,7 @@ def threads_stack_pointers(pid: int) -> list[int]:
     return pointers
 
 
-class Pages(Struct, frozen=True):
+class Pages(NamedTuple):
     """The present pages of a process: address, the index of the mapping, and whether a file or shared memory lies behind each; by address."""
 
     address: Addresses
@@ -153,7 +153,7 @@ class Pages(Struct, frozen=True):
 
 
 def present_pages(pid: int, mappings: list[Mapping]) -> Pages:
-    """Which pages of these mappings are present. A mapping that vanished, or that no one may read, has none. Raises Gone or Unreadable."""
+    """Which pages of these mappings are present. A mapping that vanished or that no one may read has none. Raises ProcessEndError or Unreadable."""
     addresses, owners, filed = [], [], []
     descriptor = _open(pid, "pagemap")
     try:
@@ -192,7 +192,7 @@ class _Iovec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
 
 
-class MemoryPiece(Struct):
+class MemoryPiece(NamedTuple):
     """The bytes of one read: `data` holds several ranges, the i-th from `offsets[i]` on, read at `addresses[i]`."""
 
     data: NDArray[np.uint8]
@@ -208,11 +208,11 @@ class MemoryPiece(Struct):
 
 
 class Memory:
-    """Reads the memory of one process through one buffer. bytes: how much was read; skipped: how much the kernel refused."""
+    """Reads the memory of one process through one buffer. bytes: how much was read."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.bytes = self.skipped = 0
+        self.bytes = 0
         self._buffer = _huge_buffer()
         self._local = _Iovec(self._buffer.ctypes.data, BUFFER)
         self._remote = np.zeros((_MOST_PARTS, 2), np.uint64)
@@ -221,7 +221,7 @@ class Memory:
         self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
 
     def read(self, starts: Addresses, ends: Addresses) -> Iterator[MemoryPiece]:
-        """The bytes of these ranges, in pieces of at most BUFFER bytes. Each is valid until the next is read. Raises Gone or Unreadable."""
+        """The bytes of these ranges, in pieces of at most BUFFER bytes, each valid until the next is read. Raises ProcessEndError or Unreadable."""
         for batch in _batches(zip(starts.tolist(), ends.tolist(), strict=True)):
             while batch:
                 piece, batch = self._read_batch(batch)
@@ -240,11 +240,7 @@ class Memory:
         sizes = [size for _, size in batch]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         whole = int(np.searchsorted(offsets, read_bytes, side="right")) - 1
-        unread: list[tuple[int, int]] = []
-        if whole < count:  # the part behind the whole ones could not be read, or not to its end
-            _begin, size = batch[whole]
-            self.skipped += size - (read_bytes - int(offsets[whole]))
-            unread = batch[whole + 1 :]
+        unread = batch[whole + 1 :]  # the part behind the whole ones could not be read, or not to its end
         if not read_bytes:
             return None, unread
         read = whole + (whole < count and read_bytes > int(offsets[whole]))
@@ -290,7 +286,7 @@ def _open(pid: int, name: str) -> int:
 
 
 def open_memory(pid: int) -> int:
-    """A descriptor of /proc/PID/mem, for reads of a few bytes. Raises Gone or Unreadable."""
+    """A descriptor of /proc/PID/mem, for reads of a few bytes. Raises ProcessEndError or Unreadable."""
     return _open(pid, "mem")
 
 

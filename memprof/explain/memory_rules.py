@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
 from .copy_rules import without_repacking
-from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding, PhaseFigures, PhaseLook
-from .rule_inputs import LEAST_STEPS, Facts, at, peaks, when
+from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding, PhaseFigures, PhaseLook, where
+from .rule_inputs import LEAST_STEPS, Facts, peaks, when
 
 INTERPRETER = "interpreter"  # a rule
 # From this share of the resident set on, what a program without an interpreter would not have is worth another interface to the runtime.
@@ -103,7 +103,7 @@ def transformed(facts: Facts) -> Iterator[Finding]:
         *facts.propose("keep the weights of 3x3 convolutions as they are", winograd="0"),
     )
     evidence = (
-        f"{at(look)} no copy of {counted(look.unplaced_tensors, 'tensor')} is found in any order",
+        f"{where(look.name)} no copy of {counted(look.unplaced_tensors, 'tensor')} is found in any order",
         "kernels may hold values computed from them: Winograd's algorithm makes 1.8 to 7.1 bytes of each of a 3x3 kernel's",
     )
     yield Finding("transformed", "weights of which no copy is found", size, look.name, evidence, proposals)
@@ -214,7 +214,6 @@ def transient(facts: Facts) -> Iterator[Finding]:
     ]
     names = [phase.name for phase in phases]
     repacked = any(look is not None and look.size(REPACKED) >= facts.least for look in looks)
-    marked = "mark the phases (memprof marks), so that memprof looks near their peaks, or " if facts.ends_alone else ""
     proposals = (
         *(without_repacking(facts) if PREPARE in names and repacked else ()),
         *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if PREPARE in names else ()),
@@ -225,7 +224,7 @@ def transient(facts: Facts) -> Iterator[Finding]:
             else ()
         ),
         Advice(f"change the runtime: free each intermediate result of {' and '.join(names)} once the next is made from it"),
-        *(() if all(looks) else (Advice(f"{marked}see who allocates it, since no look came near its peak: memprof heap record"),)),
+        *(() if all(looks) else _without_look(facts)),
     )
     title = f"a transient of {names[0]} sets the PEAK" if len(names) == 1 else f"transients of {' and '.join(names)} set the PEAK"
     yield Finding("transient", title, worst.transient_bytes, f"{worst.name}/peak", tuple(evidence), proposals)
@@ -262,3 +261,10 @@ def _peak_evidence(facts: Facts, phase: PhaseFigures, look: PhaseLook | None) ->
     yield (
         f"near its peak it had more than at its end: {', '.join(parts)}" if parts else "near its peak it has the same slices as at its end"
     )
+
+
+def _without_look(facts: Facts) -> Iterator[Advice]:
+    """What shows the content of a peak that no look came near."""
+    if facts.ends_alone:
+        yield Advice("mark the phases in the source (memprof marks): memprof then looks near their peaks too")
+    yield Advice(f"no look came near this peak; a heap profile shows who allocates it: {facts.heap_record}")

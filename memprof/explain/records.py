@@ -71,6 +71,12 @@ class Held(Struct, frozen=True):
     freed: bool = False
 
 
+def where(name: str) -> str:
+    """The moment of a look, by its name."""
+    phase, _, inside = name.partition("/")
+    return f"near {phase}'s peak" if inside else f"at the end of {phase}"
+
+
 class TensorCopies(Struct, frozen=True):
     """A tensor, and how many copies of it are held in each phase, by layout."""
 
@@ -87,10 +93,8 @@ class PhaseLook(Struct, frozen=True):
 
     rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None if they could not be looked for;
     droppable_bytes: the part of it in clean pages of files, which the kernel can drop. kept_weight_bytes: the memory kept by the allocator that
-    still holds weights. stood_still_ns: how long the child was held for the look.
-    scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took. unplaced_bytes, unplaced_tensors: the weights that are
-    counted and of which no copy was found, in any order; None if they could not be looked for. device_bytes: memory of devices beside the
-    resident set, as the recorder read it while the child stood still.
+    still holds weights. unplaced_bytes, unplaced_tensors: the weights that are counted and of which no copy was found, in any order; None if they
+    could not be looked for. device_bytes: memory of devices beside the resident set, as the recorder read it while the child stood still.
     """
 
     name: str
@@ -106,9 +110,6 @@ class PhaseLook(Struct, frozen=True):
     arenas: int = 0
     arenas_kept_bytes: int = 0
     moved_files: tuple[tuple[str, int], ...] = ()
-    scan_bytes: int = 0
-    scan_ns: int = 0
-    stood_still_ns: int = 0
     unplaced_bytes: int | None = None
     unplaced_tensors: int = 0
     device_bytes: int = 0

@@ -12,9 +12,10 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from ..base.errors import InputError
 from ..base.leftovers import scratch
@@ -24,11 +25,11 @@ from ..programs import source_zips
 from ..records.types import Job
 from ..subjects.order import Order
 from . import remote_look, snapshot
-from .glibc import GlibcHeap, Ranges
-from .memory_map import PAGE, Mapping, Pages, ProcessEndError, Unreadable
-from .scan import Hits, Keys
+from .memory_map import PAGE, ProcessEndError, Unreadable
+from .scan import Keys
 from .snapshot import ProcessSnapshot
-from .whole_weights import Small, Whole
+from .snippets import Index
+from .whole_weights import Small
 
 Identities = frozenset[tuple[int, int]]
 
@@ -50,29 +51,23 @@ _WITHIN_S = HOLD_LIMIT_NS // 10**9 - 10  # a recorder holds a process somewhat l
 _SHORT_S = 120
 
 
-class Looker(Protocol):
-    """Takes looks at the process of an order."""
-
-    def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
-        """A look; weights: whether to look for them. Raises memory_map.Gone, memory_map.Unreadable, and InputError where a place cannot be asked."""
-
-    def model_files(self, job: Job) -> Identities:
-        """Device and inode of every file that holds the model, as given or as converted."""
-
-
-def looker(order: Order, index: Keys | None, tiny: Small | None) -> Looker:
+def looker(order: Order, index: Index | None, tiny: Small | None) -> Looker:
     """The Looker for an order's place. index, tiny: what to look for. Raises InputError if nothing can be looked at there."""
-    return _Beside(index, tiny) if order.place.beside else _There(order, index, tiny)
+    keys = index.keys if index is not None else None
+    return _Beside(keys, tiny) if order.place.beside else _There(order, keys, tiny)
 
 
 class _Beside:
-    def __init__(self, index: Keys | None, tiny: Small | None) -> None:
-        self._weights = index, tiny
+    def __init__(self, keys: Keys | None, tiny: Small | None) -> None:
+        self._weights = keys, tiny
 
     def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
+        """A look; weights: whether to look for them. Raises memory_map.ProcessEndError and memory_map.Unreadable, and InputError where a place cannot
+        be asked."""
         return snapshot.take(pid, phase, *(self._weights if weights else (None, None)))
 
     def model_files(self, job: Job) -> Identities:
+        """Device and inode of every file that holds the model, as given or as converted."""
         paths = [Path(file.path) for file in job.model.files]
         if job.built is not None:
             paths += [path for path in Path(job.built).parent.iterdir() if path.is_file() and path.name != "built.json"]
@@ -87,7 +82,7 @@ class _Beside:
 
 
 class _There:
-    def __init__(self, order: Order, index: Keys | None, tiny: Small | None) -> None:
+    def __init__(self, order: Order, keys: Keys | None, tiny: Small | None) -> None:
         python = order.python or order.place.python or _PYTHON  # of a program, the recorder's
         self._place, self._name = order.place, f"{python} on {order.place.name}"
         # A runtime's interpreter has numpy for the runtime, so it is started with the runtime's variables. A program has none, nor shall its
@@ -97,7 +92,7 @@ class _There:
         self._answered(self._run(_SHORT_S, "files"))  # before anything is measured
         with scratch("looker") as work:
             path = work.folder / "sought"
-            path.write_bytes(remote_look.sought(index, tiny))
+            path.write_bytes(remote_look.packed((keys, tiny)))
             self._sought = order.place.file(str(path))
 
     def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
@@ -107,7 +102,7 @@ class _There:
         if done.returncode:
             raise Unreadable(f"{self._name}: {why_failed(done)}")
         try:
-            return _look(phase, *remote_look.unpacked(done.stdout))
+            return look(phase, done.stdout)
         except (msgspec.MsgspecError, ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
             raise InputError(f"{self._name}: its answer cannot be read: {error}") from None
 
@@ -135,45 +130,23 @@ class _There:
             raise InputError(f"{self._name}: the program that looks at a process took more than {timeout_s} s") from None
 
 
+Looker = _Beside | _There
+
+
 class _RemoteFiles(msgspec.Struct):
     page: int
     files: list[tuple[int, int]]
 
 
-class _Hits(msgspec.Struct):
-    bytes: int
-    skipped: int
-    time_ns: int
+def look(phase: str, answer: bytes) -> ProcessSnapshot:
+    """The look that remote_look.py sent. Raises as its `unpacked`, and MsgspecError or TypeError for something else."""
+    return msgspec.convert(remote_look.unpacked(answer), ProcessSnapshot, dec_hook=_array)._replace(phase=phase)
 
 
-class _Facts(msgspec.Struct):
-    """See remote_look.told."""
-
-    mappings: tuple[Mapping, ...]
-    arenas: int
-    complete: bool
-    stack_pointers: tuple[int, ...]
-    hits: _Hits | None
-    empty_huge_bytes: int
-    stood_still_ns: int
-    whole: tuple[Whole, ...]
-
-
-def _look(phase: str, facts: Any, arrays: remote_look.Arrays) -> ProcessSnapshot:
-    known = msgspec.convert(facts, _Facts)
-    used, free, mapped, arenas_free = (Ranges(*arrays[name]) for name in ("used", "free", "mapped", "arenas_free"))
-    hits = known.hits
-    return ProcessSnapshot(
-        phase,
-        known.mappings,
-        Pages(arrays["address"], arrays["mapping"], arrays["filed"]),
-        GlibcHeap(used, free, mapped, known.arenas, arenas_free, known.complete),
-        known.stack_pointers,
-        Hits(arrays["hit_addresses"], arrays["hit_keys"], hits.bytes, hits.skipped, hits.time_ns) if hits is not None else None,
-        known.empty_huge_bytes,
-        known.stood_still_ns,
-        known.whole,
-    )
+def _array(kind: Any, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"an array is {type(value).__name__}")
+    return value
 
 
 @lru_cache(maxsize=1)

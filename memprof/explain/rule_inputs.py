@@ -24,7 +24,8 @@ class Facts(Struct, frozen=True):
     shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE, none if they are too short to be polled one by one;
     ran: how many there were. threads: None where the runtime chooses. unread_bytes: the size of mapped tables of which too few rows were read to find
     a copy of them. native: the runtime of the same package that is measured without an interpreter, None if there is none here. loops: its model is
-    known to run a graph again and again. ends_alone: phases come from functions or lines, so that no look comes inside one.
+    known to run a graph again and again. ends_alone: phases come from functions or lines, so that no look comes inside one. heap_record: the
+    command that profiles its heap.
     """
 
     runtime: Runtime
@@ -40,6 +41,7 @@ class Facts(Struct, frozen=True):
     native: str | None = None
     loops: bool = False
     ends_alone: bool = False
+    heap_record: str = "memprof heap record"
 
     @property
     def least(self) -> int:
@@ -82,10 +84,6 @@ class Facts(Struct, frozen=True):
         settings = {"threads": str(count)}
         single = (self.threads or self.runtime.default_threads) == 1
         return (Advice(text, settings, calls=self.runtime.in_program(settings)),) if single else ()
-
-
-def at(look: PhaseLook) -> str:
-    return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
 
 
 def peaks(facts: Facts, figures: PhaseFigures, look: PhaseLook | None) -> str:

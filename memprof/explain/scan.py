@@ -5,57 +5,47 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from . import filtering
 from .filtering import Filter
-from .hashing import Places, Words, hashed
+from .hashing import Places, Table, Words, hashed, table
 from .memory_map import PAGE, Memory, Pages
 
 
-class Keys(Protocol):
-    """As much of an Index as is looked for: the first eight bytes of the snippets, sorted, and what the first four of them have in common."""
+class Keys(NamedTuple):
+    """What is looked for: the first eight bytes of the snippets, sorted, and the constant that the first four of each equal under the mask."""
 
-    @property
-    def keys(self) -> Words: ...
-
-    @property
-    def mask(self) -> int: ...
-
-    @property
-    def constant(self) -> int: ...
-
-    @property
-    def table(self) -> NDArray[np.bool_]: ...
+    words: Words
+    mask: int
+    constant: int
 
 
-class Hits(Struct, frozen=True):
-    """The result of a scan: addresses, and the snippet at each; the bytes read and skipped, and the time it took."""
+class Hits(NamedTuple):
+    """The result of a scan: addresses, and the snippet at each; the bytes read, and the time it took."""
 
     addresses: Words
     keys: Places
     bytes: int
-    skipped: int
     time_ns: int
 
 
-def scan(index: Keys, pid: int, pages: Pages, workers: int = 0, passing: Filter | None = None) -> Hits:
+def scan(sought: Keys, pid: int, pages: Pages, passing: Filter | None = None) -> Hits:
     """Look at every present page for every snippet, on two CPUs if there are two, because the child stands still meanwhile.
 
-    passing: finds the words with that in common, None for the fastest way. Raises memory_map.Gone or memory_map.Unreadable.
+    passing: finds the words with that in common, None for the fastest way. Raises memory_map.ProcessEndError or memory_map.Unreadable.
     """
     begin_ns = time.monotonic_ns()
-    workers = workers or min(2, len(os.sched_getaffinity(0)))
+    workers = min(2, len(os.sched_getaffinity(0)))
     memories = [Memory(pid) for _ in range(workers)]
-    if not len(index.keys):
-        return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0)
+    if not len(sought.words):
+        return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0)
+    likely = table(sought.words)
     with ThreadPoolExecutor(workers) as pool:
         parts = pool.map(
-            lambda pair: _scan_part(index, passing or filtering.ready(), *pair),
+            lambda pair: _scan_part(sought, likely, passing or filtering.ready(), *pair),
             zip(memories, _shares(*pages.ranges(), workers), strict=True),
         )
         address, key = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -63,26 +53,25 @@ def scan(index: Keys, pid: int, pages: Pages, workers: int = 0, passing: Filter 
     address, key = address[order], key[order]
     distinct = np.ones(len(address), bool)  # a snippet in an overlap is seen twice
     distinct[1:] = (np.diff(address) != 0) | (np.diff(key) != 0)
-    read, skipped = sum(memory.bytes for memory in memories), sum(memory.skipped for memory in memories)
-    return Hits(address[distinct], key[distinct], read, skipped, time.monotonic_ns() - begin_ns)
+    return Hits(address[distinct], key[distinct], sum(memory.bytes for memory in memories), time.monotonic_ns() - begin_ns)
 
 
-def _scan_part(index: Keys, passing: Filter, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
-    """(addresses, snippets) of the words in these ranges that are snippets."""
+def _scan_part(sought: Keys, likely: Table, passing: Filter, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
+    """(addresses, snippets) of the words in these ranges that are snippets. likely: see hashing."""
     values, addresses = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     for piece in memory.read(*part):
         words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
-        passed = passing(words[:-1], index.mask, index.constant)
+        passed = passing(words[:-1], sought.mask, sought.constant)
         value = words[passed + 1].astype(np.uint64) << np.uint64(32) | words[passed]
-        likely = np.flatnonzero(index.table[hashed(value)])
-        if len(likely):
-            values.append(value[likely])
-            addresses.append(piece.address_of(passed[likely] * 4))
+        some = np.flatnonzero(likely[hashed(value)])
+        if len(some):
+            values.append(value[some])
+            addresses.append(piece.address_of(passed[some] * 4))
     value, address = np.concatenate(values), np.concatenate(addresses)
     order = np.argsort(value)  # neighbours are looked up in neighbouring memory
     value, address = value[order], address[order]
-    place = np.minimum(np.searchsorted(index.keys, value), len(index.keys) - 1)
-    sure = index.keys[place] == value
+    place = np.minimum(np.searchsorted(sought.words, value), len(sought.words) - 1)
+    sure = sought.words[place] == value
     return address[sure], place[sure]
 
 

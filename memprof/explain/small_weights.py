@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..models.tensors import Files, StoredTensor
-from . import hashing
 from .hashing import Bytes
 from .snippets import LARGE
 from .whole_weights import STEP, Small
@@ -50,7 +49,7 @@ def choose(tensors: Sequence[StoredTensor]) -> Small:
             instances.append(1)
     keys = np.array(sorted(chosen), np.uint64)
     locations = np.array([chosen[key] for key in keys.tolist()], np.int64).reshape(-1, 2)
-    return Small(tuple(contents), tuple(instances), keys, locations[:, 0], locations[:, 1], hashing.table(keys), unseen)
+    return Small(tuple(contents), tuple(instances), keys, locations[:, 0], locations[:, 1], unseen)
 
 
 def _place(data: Bytes, chosen: dict[int, tuple[int, int]]) -> tuple[int, int] | None:

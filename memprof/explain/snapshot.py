@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from . import glibc, memory_map, scan, whole_weights
 from .filtering import Filter
@@ -19,7 +19,7 @@ from .scan import Hits, Keys
 from .whole_weights import Small, Whole
 
 
-class ProcessSnapshot(Struct, frozen=True):
+class ProcessSnapshot(NamedTuple):
     """The readings of a process while it stood still. hits: None if weights were not looked for. whole: the small weights in it."""
 
     phase: str
@@ -33,17 +33,17 @@ class ProcessSnapshot(Struct, frozen=True):
     whole: tuple[Whole, ...] = ()
 
 
-def take(pid: int, phase: str, index: Keys | None, tiny: Small | None = None, passing: Filter | None = None) -> ProcessSnapshot:
-    """Look at a process that stands still. index: the weights to look for, or None; tiny: those too small for that; passing: see scan.
+def take(pid: int, phase: str, sought: Keys | None, tiny: Small | None = None, passing: Filter | None = None) -> ProcessSnapshot:
+    """Look at a process that stands still. sought: the weights to look for, or None; tiny: those too small for that; passing: see scan.
 
-    Raises memory_map.Gone or memory_map.Unreadable.
+    Raises memory_map.ProcessEndError or memory_map.Unreadable.
     """
     begin_ns = time.monotonic_ns()
     mappings = memory_map.mappings(pid)
     pages = memory_map.present_pages(pid, mappings)
     blocks = glibc.walk(pid, mappings, pages)
     pointers = tuple(memory_map.threads_stack_pointers(pid))
-    hits = scan.scan(index, pid, pages, passing=passing) if index is not None else None
+    hits = scan.scan(sought, pid, pages, passing=passing) if sought is not None else None
     whole = whole_weights.find(tiny, pid, pages) if tiny is not None else ()
     empty = _empty_huge_pages(pid, mappings, pages)
     return ProcessSnapshot(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns, whole)

@@ -22,8 +22,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..models.tensors import Files, StoredTensor
-from . import filtering, hashing
+from . import filtering
 from .hashing import Bytes, Places, Words
+from .scan import Keys
 
 LARGE = 64 << 10
 LEAST_SNIPPETS = 8
@@ -67,12 +68,9 @@ class Index(Struct, frozen=True):
 
     weights: tuple[TensorQuery, ...]
     groups: tuple[SnippetGroup, ...]
-    keys: Words
+    keys: Keys
     key_group: NDArray[np.int32]
     key_place: NDArray[np.int32]
-    mask: int
-    constant: int
-    table: NDArray[np.bool_]
     of_pieces: bool = False
 
 
@@ -266,7 +264,7 @@ def _assembled(weights: list[TensorQuery], groups: list[SnippetGroup], keys: lis
     """One sorted table of all snippets that are rich enough and occur once. Tensors with too few of them are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
-        return Index(tuple(weights), (), np.zeros(0, np.uint64), nothing, nothing, mask, constant, hashing.table(np.zeros(0, np.uint64)))
+        return Index(tuple(weights), (), Keys(np.zeros(0, np.uint64), mask, constant), nothing, nothing)
     key = np.concatenate(keys)
     owner = np.repeat(np.arange(len(groups), dtype=np.int32), [len(group_keys) for group_keys in keys])
     place = np.concatenate([np.arange(len(group_keys), dtype=np.int32) for group_keys in keys])
@@ -288,7 +286,7 @@ def _assembled(weights: list[TensorQuery], groups: list[SnippetGroup], keys: lis
     order = np.argsort(key, kind="stable")
     key, owner, place = key[order], owner[order], place[order]
     kept = _kept(groups, owner, place)
-    return Index(tuple(weights), kept, key, owner, place, mask, constant, hashing.table(key))
+    return Index(tuple(weights), kept, Keys(key, mask, constant), owner, place)
 
 
 def _kept(groups: list[SnippetGroup], owner: NDArray[np.int32], place: NDArray[np.int32]) -> tuple[SnippetGroup, ...]:

@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..base.units import format_bytes
@@ -52,7 +51,7 @@ class PhaseAccount(Struct, frozen=True):
 
 def unlooked(current: ProcessSnapshot) -> ProcessSnapshot:
     """The look before that was not taken: no page of `current` was there then."""
-    return replace(current, pages=Pages(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool)))
+    return current._replace(pages=Pages(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool)))
 
 
 class _Left:
@@ -140,9 +139,6 @@ def account(
         arenas=current.heap.arenas,
         arenas_kept_bytes=_resident(pages, current.heap.arenas_free),
         moved_files=_moved(current.mappings, kinds),
-        scan_bytes=current.hits.bytes if current.hits is not None else 0,
-        scan_ns=current.hits.time_ns if current.hits is not None else 0,
-        stood_still_ns=current.stood_still_ns,
         unplaced_bytes=sum(tensor.bytes for tensor in unplaced) if unplaced is not None else None,
         unplaced_tensors=len(unplaced or ()),
     )

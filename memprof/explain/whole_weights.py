@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
-from .hashing import Bytes, Places, Words, hashed
+from .hashing import Bytes, Places, Words, hashed, table
 from .memory_map import Memory, Pages, open_memory
 
 STEP = 16
 _MOST_PLACES = 256  # of one tensor that are compared
 
 
-@dataclass(frozen=True)
-class Small:
+class Small(NamedTuple):
     """The tensors that are looked for: their bytes, how often the model has each, and their keys, sorted, with the owner and the offset in it.
 
     unseen_bytes: the bytes of weights that cannot be found.
@@ -31,11 +29,10 @@ class Small:
     keys: Words
     owners: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    table: NDArray[np.bool_] = field(repr=False)
     unseen_bytes: int = 0
 
 
-class Whole(Struct, frozen=True):
+class Whole(NamedTuple):
     """A small tensor that lies in memory: which, and where."""
 
     tensor: int
@@ -44,13 +41,14 @@ class Whole(Struct, frozen=True):
 
 
 def find(tiny: Small, pid: int, pages: Pages) -> tuple[Whole, ...]:
-    """Where these tensors lie whole in a process that stands still. Raises memory_map.Gone or memory_map.Unreadable."""
+    """Where these tensors lie whole in a process that stands still. Raises memory_map.ProcessEndError or memory_map.Unreadable."""
     if not len(tiny.keys):
         return ()
+    known = table(tiny.keys)
     addresses, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for piece in Memory(pid).read(*pages.ranges(~pages.filed)):
         words = piece.data[: len(piece.data) // STEP * STEP].view(np.uint64)[::2]
-        likely = np.flatnonzero(tiny.table[hashed(words)])
+        likely = np.flatnonzero(known[hashed(words)])
         place = np.minimum(np.searchsorted(tiny.keys, words[likely]), len(tiny.keys) - 1)
         sure = tiny.keys[place] == words[likely]
         addresses.append(piece.address_of(likely[sure] * STEP) - tiny.offsets[place[sure]].astype(np.uint64))

@@ -1,15 +1,18 @@
 """The growth between two profiles: by call path, by function, by module, and of the peak as a whole.
 
 Frames are matched by the names that survive a rebuild: the function's without clone suffixes and hashes, and for a Python function its file's
-too. Addresses, line numbers, build folders and the versions in library names are left aside. A place that one tree lacks may have been too
-small for the tool to list. Its absence is not zero then, and `DiffSide.limit_bytes` says how large it can have been.
+too. Addresses, build folders and the versions in library names are left aside, and line numbers too unless lines are compared. A
+place that one tree lacks may have been too small for the tool to list. Its absence is not zero then, and `DiffSide.limit_bytes` says how large it
+can have been.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,13 +20,13 @@ from msgspec.structs import replace
 from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
-from .frames import NO_MODULE, Frame
-from .names import is_allocator, module_name, nameless, short_module
+from .frames import NO_MODULE, By, Frame
+from .names import group_name, is_allocator, module_name, nameless, short_module
 from .profile import HeapProfile, Snapshot
-from .shape import MOST_NODES, ROOT, is_unknown, merged
+from .program_lines import program_tree
+from .shape import BELOW, ROOT, grouped, is_unknown
 from .trees import Trie, add_up
 
-BELOW = "(smaller places)"
 # Compilers add these to a name, others in each build: GCC's clones, LLVM's and Rust's hashes.
 _BUILD = re.compile(r"(?:\.(?:isra|constprop|part|cold|lto_priv|llvm)(?:\.\d+)*|\s*\[clone [^\]]*\]|::h[0-9a-f]{16})+(?=$|\s|\()")
 _UNNAMED = re.compile(r"\{(?:lambda|unnamed)[^{}]*\}")
@@ -48,12 +51,14 @@ class DiffSide(Struct, frozen=True):
 
 
 class SiteChange(Struct, frozen=True):
-    """A function, a module or a node of the tree, before and after. None: the tree has no such place."""
+    """A function, a line, a module or a node of the tree, before and after. None: the tree has no such place. source: `file.py:12` of a line,
+    `file.py` of a function of Python; else empty."""
 
     name: str
     before_bytes: int | None
     after_bytes: int | None
     module: str = ""
+    source: str = ""
 
     @property
     def growth_bytes(self) -> int:
@@ -64,15 +69,15 @@ class SiteChange(Struct, frozen=True):
 class Diff(Struct, frozen=True):
     """Two profiles set against each other.
 
-    tree, parent: the call paths of both, depth first, sites first, node 0 the whole; a child's parent stands before it. functions, modules: by
-    the bytes they allocate, the largest change first. notes: sentences on why the figures say less than they seem to.
+    tree, parent: the call paths of both, depth first, sites first, node 0 the whole; a child's parent stands before it. sites, modules: functions or
+    lines, and modules, by the bytes they allocate, the largest change first. notes: sentences on why the figures say less than they seem to.
     """
 
     before: DiffSide
     after: DiffSide
     tree: tuple[SiteChange, ...]
     parent: tuple[int, ...]
-    functions: tuple[SiteChange, ...]
+    sites: tuple[SiteChange, ...]
     modules: tuple[SiteChange, ...]
     notes: tuple[str, ...]
 
@@ -87,22 +92,21 @@ class Diff(Struct, frozen=True):
         return self.growth_bytes / self.before.peak_bytes if self.before.peak_bytes else None
 
 
-def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, invert: bool = False, fold: bool = True) -> Diff:
+def diff(
+    before: HeapProfile, after: HeapProfile, *, phase: str | None = None, by: By = "function", invert: bool = False, fold: bool = True
+) -> Diff:
     """Compare the largest trees of two profiles, of a phase or of all. Two builds of a program are one module, `old -> new`.
 
-    invert: the program's entry first. fold: allocators' frames are left out.
+    by: what the tree and the sites are made of; a line that has moved is another line. invert: the program's entry first. fold: allocators' frames
+    are left out, and stacks of Python have the lines of the program alone.
     Raises UsageError or InputError for a phase that a profile does not have.
     """
     before, after = _as_one_program(before, after)
     sides = [_side(profile, phrases.chosen(profile, None, phase)) for profile in (before, after)]
-    names = _NameTable()
-    tries = [_paths(side, names, identity, invert, fold) for side in sides]
-    tree, parent = _joined(tries, names)
-    flat = tries if not invert else [_paths(side, names, identity, False, fold) for side in sides]
-    functions = _changes([_sites(trie) for trie in flat], names)
-    grouped = _NameTable()
-    modules = _changes([_sites(_paths(side, grouped, _module, False, fold)) for side in sides], grouped)
-    return Diff(sides[0], sides[1], tree, parent, functions, modules, tuple(_notes(*sides)))
+    places = _PlaceTable()
+    tree, parent = _joined([_paths(side, places, by, invert, fold) for side in sides], places)
+    sites, modules = (_site_changes(sides, each, fold) for each in ("function" if by == "module" else by, "module"))
+    return Diff(sides[0], sides[1], tree, parent, sites, modules, tuple(_notes(*sides)))
 
 
 def verdict(difference: Diff, limit: float) -> bool:
@@ -122,27 +126,47 @@ def verdict(difference: Diff, limit: float) -> bool:
 # -- matching frames
 
 
-def identity(frame: Frame) -> tuple[str, str]:
-    """A frame's name as both builds have it, by which it is matched, and its module, which is only shown.
+class MatchedPlace(NamedTuple):
+    """What a frame is in both builds: the name by which it is matched; its module and its source, which are only shown.
 
     A build without debug information knows a library where another knows a source file, so modules need not agree.
     """
+
+    name: str
+    module: str = ""
+    source: str = ""
+
+
+def identity(frame: Frame) -> MatchedPlace:
+    """A frame as a function."""
     module = "" if frame.module == NO_MODULE else module_name(frame)
     if _has_no_name(frame):
-        return nameless(frame), module
+        return MatchedPlace(nameless(frame), module)
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
-        name = f"{name} ({os.path.basename(frame.file)})"
-    return name, module
+        file = os.path.basename(frame.file)
+        return MatchedPlace(f"{name} ({file})", module, file)
+    return MatchedPlace(name, module)
+
+
+def _line(frame: Frame) -> MatchedPlace:
+    function = identity(frame)
+    if frame.file is None or not frame.line:
+        return function
+    return MatchedPlace(group_name(frame, "line"), function.module, f"{os.path.basename(frame.file)}:{frame.line}")
+
+
+def _module(frame: Frame) -> MatchedPlace:
+    return MatchedPlace(module_name(frame))
+
+
+_MATCHED: dict[By, Callable[[Frame], MatchedPlace]] = {"function": identity, "line": _line, "module": _module}
+_SMALLER, _WHOLE = MatchedPlace("(smaller places)"), MatchedPlace("all of the heap")
 
 
 def _has_no_name(frame: Frame) -> bool:
     """Whether a frame has an offset at most, which is another one in another build."""
     return frame.kind == "unknown" or is_unknown(frame)
-
-
-def _module(frame: Frame) -> tuple[str, str]:
-    return module_name(frame), ""
 
 
 def _as_one_program(before: HeapProfile, after: HeapProfile) -> tuple[HeapProfile, HeapProfile]:
@@ -165,24 +189,24 @@ def _program(profile: HeapProfile) -> str | None:
     return next((frame.module for frame in profile.frames if frame.module and os.path.basename(frame.module) == called), None)
 
 
-class _NameTable:
-    """Numbers names, and keeps the module in which each was seen last."""
+class _PlaceTable:
+    """Numbers places by their names, and keeps each as it was seen last with a module."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._modules: list[str] = []
+        self._places: list[MatchedPlace] = []
 
-    def number(self, name: str, module: str) -> int:
-        number = self._numbers.setdefault(name, len(self._numbers))
-        if number == len(self._modules):
-            self._modules.append(module)
-        elif module:
-            self._modules[number] = module
+    def number(self, place: MatchedPlace) -> int:
+        number = self._numbers.setdefault(place.name, len(self._numbers))
+        if number == len(self._places):
+            self._places.append(place)
+        elif place.module:
+            self._places[number] = place
         return number
 
-    def listed(self) -> list[tuple[str, str]]:
-        """Each name with its module, in the order of their numbers."""
-        return list(zip(self._numbers, self._modules, strict=True))
+    def at(self, number: int) -> MatchedPlace:
+        """The place of this number, or of a group that has none of its own."""
+        return {ROOT: _WHOLE, BELOW: _SMALLER}.get(number) or self._places[number]
 
 
 def _side(profile: HeapProfile, shown: Snapshot | None) -> DiffSide:
@@ -193,7 +217,7 @@ def _side(profile: HeapProfile, shown: Snapshot | None) -> DiffSide:
     return DiffSide(profile, shown, limit)
 
 
-def _paths(side: DiffSide, names: _NameTable, named: Callable[[Frame], tuple[str, str]], invert: bool, fold: bool) -> Trie:
+def _paths(side: DiffSide, places: _PlaceTable, by: By, invert: bool, fold: bool) -> Trie:
     """A side's tree over the names of both sides."""
     if side.shown is None or side.shown.tree is None:
         return Trie(ROOT)
@@ -202,26 +226,10 @@ def _paths(side: DiffSide, names: _NameTable, named: Callable[[Frame], tuple[str
         if frame.kind == "root" or (fold and is_allocator(frame)):
             key.append(ROOT)
         else:
-            key.append(names.number(*((BELOW, "") if frame.kind == "below" else named(frame))))
+            key.append(BELOW if frame.kind == "below" else places.number(_MATCHED[by](frame)))
     chained = {key[number] for number, frame in enumerate(side.profile.frames) if _has_no_name(frame)}
-    tree = side.shown.tree
-    if (tree.direction == "callers") != invert:
-        return merged(tree, key, (), chained)[0]
-    trie = Trie(ROOT)
-    own, parents, frames = tree.self_bytes(), tree.parent, tree.frame
-    trie.own[0] = own[0]
-    for end in sorted((node for node in range(1, len(tree)) if own[node] > 0), key=lambda node: -own[node]):
-        here, node = 0, end
-        if len(trie) >= MOST_NODES:
-            trie.own[trie.child(0, names.number(BELOW, ""))] += own[end]
-            continue
-        while node > 0:
-            number = key[frames[node]]
-            if number != ROOT and not (number in chained and trie.frame[here] == number):
-                here = trie.child(here, number)
-            node = parents[node]
-        trie.own[here] += own[end]
-    return trie
+    tree = program_tree(side.profile, side.shown.tree, by) if fold else side.shown.tree
+    return grouped(tree, invert, key, [0] * len(key), chained)[0]
 
 
 def _sizes(trie: Trie) -> list[int]:
@@ -230,16 +238,16 @@ def _sizes(trie: Trie) -> list[int]:
     return sizes
 
 
-def _joined(tries: Sequence[Trie], names: _NameTable) -> tuple[tuple[SiteChange, ...], tuple[int, ...]]:
+def _joined(tries: Sequence[Trie], places: _PlaceTable) -> tuple[tuple[SiteChange, ...], tuple[int, ...]]:
     """Both trees as one, children with the largest change first."""
-    both, labels = Trie(ROOT), names.listed()
+    both = Trie(ROOT)
     sizes: list[dict[int, int]] = []
     for trie in tries:
-        size, place, size_in_both = _sizes(trie), [0] * len(trie), dict[int, int]()
+        size, joint, size_in_both = _sizes(trie), [0] * len(trie), dict[int, int]()
         for node in range(len(trie)):
             if node:
-                place[node] = both.child(place[trie.parent[node]], trie.frame[node])
-            size_in_both[place[node]] = size[node]
+                joint[node] = both.child(joint[trie.parent[node]], trie.frame[node])
+            size_in_both[joint[node]] = size[node]
         sizes.append(size_in_both)
     before, after = sizes
     children: dict[int, list[int]] = {}
@@ -248,13 +256,17 @@ def _joined(tries: Sequence[Trie], names: _NameTable) -> tuple[tuple[SiteChange,
     changes, parents, todo = list[SiteChange](), list[int](), [(0, -1)]
     while todo:
         node, parent = todo.pop()
-        name, module = ("all of the heap", "") if not node else labels[both.frame[node]]
+        place = places.at(both.frame[node])
         number = len(changes)
-        changes.append(SiteChange(name, before.get(node), after.get(node), module))
+        changes.append(_change(place, before.get(node), after.get(node)))
         parents.append(parent)
         order = sorted(children.get(node, ()), key=lambda child: abs(after.get(child, 0) - before.get(child, 0)))
         todo.extend((child, number) for child in order)
     return tuple(changes), tuple(parents)
+
+
+def _change(place: MatchedPlace, before_bytes: int | None, after_bytes: int | None) -> SiteChange:
+    return SiteChange(place.name, before_bytes, after_bytes, place.module, place.source)
 
 
 def _sites(trie: Trie) -> dict[int, int]:
@@ -263,16 +275,30 @@ def _sites(trie: Trie) -> dict[int, int]:
     return {trie.frame[node]: sizes[node] for node in range(1, len(trie)) if trie.parent[node] == 0}
 
 
-def _changes(sites: Sequence[dict[int, int]], names: _NameTable) -> tuple[SiteChange, ...]:
-    """The largest change first."""
-    before, after = sites
-    labels = names.listed()
-    changes = (SiteChange(labels[key][0], before.get(key), after.get(key), labels[key][1]) for key in dict.fromkeys([*before, *after]))
+def _site_changes(sides: Sequence[DiffSide], by: By, fold: bool) -> tuple[SiteChange, ...]:
+    """The changes of what allocates, the largest first."""
+    places = _PlaceTable()
+    before, after = (_sites(_paths(side, places, by, False, fold)) for side in sides)
+    changes = (_change(places.at(key), before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after]))
     return tuple(sorted(changes, key=lambda change: (-abs(change.growth_bytes), change.name)))
+
+
+def _moments(before: DiffSide, after: DiffSide) -> list[str]:
+    """A sentence where the trees are of different phases, with the command for one phase that both have."""
+    sides = [side for side in (before, after) if side.shown is not None and side.shown.phase is not None]
+    phases = [side.shown.phase for side in sides if side.shown is not None]
+    if len(sides) < 2 or phases[0] == phases[1]:
+        return []
+    common = [phase for phase in reversed(phases) if phase and all(side.profile.largest_tree(phase) for side in sides)]
+    if not common:
+        return []
+    words = ["memprof", "heap", "diff", *(side.profile.path for side in sides), "--at-phase", common[0]]
+    return [f"The peaks are at different moments, {phases[0]} and {phases[1]}. One phase of both: {shlex.join(words)}"]
 
 
 def _notes(before: DiffSide, after: DiffSide) -> list[str]:
     notes = phrases.comparable([before.profile, after.profile])
+    notes += _moments(before, after)
     modules = [phrases.modules(side.profile) for side in (before, after)]
     if modules[0] != modules[1]:
         notes += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]

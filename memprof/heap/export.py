@@ -6,7 +6,7 @@ Each is a function that yields the file's text piece by piece, so that a profile
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from ..base.errors import InputError
 from .frames import NO_MODULE, UNKNOWN, Frame
@@ -23,14 +23,13 @@ def collapsed(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterato
 
     Raises InputError if there is no tree.
     """
-    tree = _tree(profile, snapshot)
+    _, tree = _shown(profile, snapshot)
     names = [_flat(_label(frame)).replace(";", ":") for frame in profile.frames]
     if tree.self_bytes()[0] > 0:
         yield f"{_flat(profile.frames[tree.frame[0]].function).replace(';', ':')} {tree.self_bytes()[0]}\n"
     for stack, size in tree.stacks():
         if stack:
-            path = reversed(stack) if tree.direction == "callers" else iter(stack)
-            yield ";".join(names[frame] for frame in path) + f" {size}\n"
+            yield ";".join(names[frame] for frame in reversed(stack)) + f" {size}\n"
 
 
 def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterator[str]:
@@ -38,9 +37,9 @@ def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterat
 
     Raises InputError if there is no tree.
     """
-    shown = snapshot or _peak(profile)
-    tree = _tree(profile, shown)
-    frames = [_without_none({"name": _label(frame), "file": frame.file or frame.module, "line": frame.line}) for frame in profile.frames]
+    shown, tree = _shown(profile, snapshot)
+    facts = [{"name": _label(frame), "file": frame.file or frame.module, "line": frame.line} for frame in profile.frames]
+    frames = [{name: value for name, value in fact.items() if value is not None} for fact in facts]
     yield '{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"memprof","activeProfileIndex":0,'
     yield '"name":' + json.dumps(f"{profile.command}: heap at {format_time(shown.time, profile.time_unit)}") + ',"shared":{"frames":'
     yield json.dumps(frames, separators=(",", ":")) + "},"
@@ -49,7 +48,7 @@ def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterat
     yield '"samples":['
     for stack, size in tree.stacks():
         weights.append(size)
-        yield comma + json.dumps((stack[::-1] if tree.direction == "callers" else stack) or [tree.frame[0]], separators=(",", ":"))
+        yield comma + json.dumps(stack[::-1] or [tree.frame[0]], separators=(",", ":"))
         comma = ","
     yield '],"weights":' + json.dumps(weights, separators=(",", ":")) + f',"endValue":{sum(weights)}}}]}}\n'
 
@@ -79,12 +78,7 @@ def massif(profile: HeapProfile) -> Iterator[str]:
             yield from _tree_lines(snapshot.tree, places)
 
 
-FORMATS: Mapping[str, Callable[[HeapProfile], Iterator[str]]] = {"collapsed": collapsed, "speedscope": speedscope, "massif": massif}
-
-
 def _tree_lines(tree: CallTree, places: list[str]) -> Iterator[str]:
-    if tree.direction == "callees":
-        tree = tree.inverted()
     depths = tree.depths()
     counts = [0] * len(tree)
     for parent in tree.parent[1:]:
@@ -118,19 +112,9 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _without_none(values: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _peak(profile: HeapProfile) -> Snapshot:
+def _shown(profile: HeapProfile, snapshot: Snapshot | None) -> tuple[Snapshot, CallTree]:
     largest = profile.peak_tree
-    if largest is None:
+    shown = snapshot if snapshot is not None or largest is None else largest[0]
+    if shown is None or shown.tree is None:
         raise InputError(f"{profile.path}: no snapshot has a tree")
-    return largest[0]
-
-
-def _tree(profile: HeapProfile, snapshot: Snapshot | None) -> CallTree:
-    tree = (snapshot or _peak(profile)).tree
-    if tree is None:
-        raise InputError(f"{profile.path}: snapshot {snapshot.index if snapshot else ''} has no tree")
-    return tree
+    return shown, shown.tree

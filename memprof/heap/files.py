@@ -27,9 +27,9 @@ from .phases import spans, with_phases
 from .profile import HeapProfile
 from .unnamed import located
 
-_LZ4 = b"\x04\x22\x4d\x18"
 _XZ = b"\xfd7zXZ\x00"
-_MEMRAY = b"memray\x00"
+_MASSIF = b"desc:"
+_MEMRAY_BEGINNINGS = (b"memray\x00", b"\x04\x22\x4d\x18")  # the second of LZ4
 _HEAD_BYTES = 128
 _MOST_NAMED = 6
 _MOST_UNPACKED = 256 << 20  # of a file that is read in one piece; the disk holds it, not memory
@@ -60,21 +60,36 @@ def read(path: Path, choice: ReaderChoice = ReaderChoice()) -> HeapProfile:
 
 
 def _read(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
-    head = _peek(file, _HEAD_BYTES)
-    if head.startswith((_MEMRAY, _LZ4)):
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    if not head.startswith((heaptrack.GZIP, _XZ)):
+        return _by_content(file, path, choice, is_packed=False)
+    unpacking = cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file))
+    try:
+        return _by_content(unpacking, path, choice, is_packed=True)
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
+        raise InputError(f"{path}: the compressed file is damaged") from None
+
+
+def _by_content(file: BinaryIO, path: Path, choice: ReaderChoice, is_packed: bool) -> HeapProfile:
+    """is_packed: what is read from `file` is unpacked meanwhile."""
+    head = file.read(file_kinds.HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(_MEMRAY_BEGINNINGS) and not is_packed:
         from . import memray
 
         return memray.read(path, spans(path, "ms", 0, choice.split), choice.install)
-    if head.startswith(heaptrack.ZSTD):
-        return _heaptrack(path, choice)
-    if head.startswith((heaptrack.GZIP, _XZ)):
-        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path, choice)
     if _is_heaptrack(head):
-        return _heaptrack(path, choice)
+        return heaptrack.read(path, spans(path, "ms", None, choice.split))
     if reader := _whole_reader(head):
-        with mapped(path) as data:
+        with _unpacked(file, path) if is_packed else mapped(path) as data:
             return reader(data, str(path), choice.value)
-    return _text(file, path, choice)
+    if head.startswith(heap_text.BEGINNINGS):
+        return heap_text.read(file, str(path), choice.value)
+    if head.startswith(_MASSIF):
+        return massif.read(cast(massif.Stream, file), str(path))
+    kind = file_kinds.kind_of_head(head)
+    raise InputError(f"{path} is {f'{kind}, and not' if kind else 'not'} a heap profile of a tool that memprof knows ({', '.join(TOOLS)})")
 
 
 def _whole_reader(head: bytes) -> Callable[[Data, str, str | None], HeapProfile] | None:
@@ -84,38 +99,7 @@ def _whole_reader(head: bytes) -> Callable[[Data, str, str | None], HeapProfile]
     return pprof.read if file_kinds.is_pprof(head) else None
 
 
-def _text(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
-    head = file.read(file_kinds.HEAD_BYTES)
-    file.seek(0)
-    if head.startswith(heap_text.BEGINNINGS):
-        return heap_text.read(file, str(path), choice.value)
-    if not head.startswith(b"desc:"):
-        kind = file_kinds.kind_of_head(head)
-        raise InputError(
-            f"{path} is {f'{kind}, and not' if kind else 'not'} a heap profile of a tool that memprof knows ({', '.join(TOOLS)})"
-        )
-    return massif.read(cast(massif.Stream, file), str(path))
-
-
 TOOLS = ("massif", "heaptrack", "memray", "pprof", "tcmalloc", "jemalloc", "Go", "torch")
-
-
-def _heaptrack(path: Path, choice: ReaderChoice) -> HeapProfile:
-    return heaptrack.read(path, spans(path, "ms", None, choice.split))
-
-
-def _compressed(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
-    try:
-        head = file.read(_HEAD_BYTES)
-        if _is_heaptrack(head):
-            return _heaptrack(path, choice)
-        file.seek(0)
-        if reader := _whole_reader(head):
-            with _unpacked(file, path) as data:
-                return reader(data, str(path), choice.value)
-        return _text(file, path, choice)
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
-        raise InputError(f"{path}: the compressed file is damaged") from None
 
 
 @contextmanager
@@ -135,7 +119,7 @@ def _unpacked(file: BinaryIO, path: Path) -> Iterator[mmap.mmap]:
 
 def _is_heaptrack(head: bytes) -> bool:
     # The first line holds `v`, heaptrack's version and its format's, in hexadecimal: `v 10400 3`.
-    return head[:2] == b"v " and head[2:3].isalnum()
+    return head.startswith(heaptrack.ZSTD) or (head[:2] == b"v " and head[2:3].isalnum())
 
 
 def _within(folder: Path) -> Path:
@@ -155,14 +139,8 @@ def _may_be_profile(path: Path) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    beginnings = (_MEMRAY, _LZ4, heaptrack.ZSTD, heaptrack.GZIP, _XZ, b"desc:", b"heap_v2/", b"heap pro")
+    beginnings = (*_MEMRAY_BEGINNINGS, heaptrack.GZIP, _XZ, _MASSIF, *heap_text.BEGINNINGS)
     return head.startswith(beginnings) or _is_heaptrack(head) or _whole_reader(head) is not None
-
-
-def _peek(file: BinaryIO, count: int) -> bytes:
-    head = file.read(count)
-    file.seek(0)
-    return head
 
 
 _MANGLED = re.compile(r"_{1,2}Z[\w.$]{1,4000}$|_R[A-Z][\w.$]{1,4000}$", re.ASCII)

@@ -21,6 +21,7 @@ from ..base.runners import runners_path
 from .frames import Frame, is_python
 from .names import group_name, is_allocator, is_library, short
 from .profile import HeapProfile
+from .program_lines import program_tree
 
 MOMENTS = 12  # of the phase; the tools' readers keep the stacks of each
 _LEAST_MOMENTS = 4
@@ -62,7 +63,7 @@ def rises(profile: HeapProfile, phase: str, done: Callable[[float], float]) -> R
     sizes: dict[tuple[str, ...], _Numbers] = defaultdict(lambda: np.zeros(len(moments)))
     for number, snapshot in enumerate(moments):
         assert snapshot.tree is not None
-        for stack, size in snapshot.tree.stacks():
+        for stack, size in program_tree(profile, snapshot.tree, "line").stacks():
             sizes[_shown(sites[frame] for frame in stack)][number] += size
     whole = _slope(work, np.array([snapshot.heap_bytes for snapshot in moments]))
     span = float(work[-1] - work[0])

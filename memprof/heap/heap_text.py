@@ -60,9 +60,9 @@ class _TextReader:
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file, self._path, self._line = file, path, 0
         self._names: dict[int, tuple[Frame, ...]] = {}
-        # Blocks and bytes in use, blocks and bytes allocated, of each stack, scaled to all blocks.
-        self._stacks = StackSums(path)
-        self._allocated = False
+        # By stack, scaled to all blocks.
+        self._in_use, self._allocated = StackSums(path), StackSums(path)
+        self._has_allocated = False
         self._maps: list[tuple[int, int, int, str]] = []
         self._period = 0
         self._tool, self._command, self._growth = "tcmalloc", "", False
@@ -80,13 +80,13 @@ class _TextReader:
         else:
             raise self._bad("no heap profile of tcmalloc, jemalloc or Go begins so")
         complete = self._mappings(lines)
-        values = [IN_USE, ALLOCATED] if self._allocated else [IN_USE]
+        values = [IN_USE, ALLOCATED] if self._has_allocated else [IN_USE]
         value = one_moment.selected(self._path, values, wanted, IN_USE)
-        first = 2 if value == ALLOCATED else 0
+        sums = (self._allocated if value == ALLOCATED else self._in_use).sums
         frames, stacks = one_moment.new_frames(), StackSums(self._path)
-        number_of = {address: tuple(map(frames.number, self._frames(address))) for stack in self._stacks.sums for address in stack}
-        for addresses, numbers in self._stacks.sums.items():
-            stacks.add(tuple(number for address in addresses for number in number_of[address]), numbers[first + 1], numbers[first])
+        number_of = {address: tuple(map(frames.number, self._frames(address))) for stack in sums for address in stack}
+        for addresses, size in sums.items():
+            stacks.add(tuple(number for address in addresses for number in number_of[address]), size)
         return one_moment.profile(
             self._tool,
             self._path,
@@ -172,8 +172,9 @@ class _TextReader:
         """Each row is scaled by itself: a stack may have several, of blocks of different sizes."""
         stack = tuple(max(int(word, 16) - 1, 0) for word in addresses.split())
         in_use, allocated = ((int(figures[place]), int(figures[place + 1])) for place in (1, 3))
-        self._allocated = self._allocated or allocated not in ((0, 0), in_use)
-        self._stacks.add(stack, *one_moment.scaled(*in_use, self._period), *one_moment.scaled(*allocated, self._period))
+        self._has_allocated = self._has_allocated or allocated not in ((0, 0), in_use)
+        self._in_use.add(stack, one_moment.scaled(*in_use, self._period))
+        self._allocated.add(stack, one_moment.scaled(*allocated, self._period))
 
     def _mappings(self, lines: Iterator[bytes]) -> bool:
         """Read the maps. Whether the file has them, or needs none."""

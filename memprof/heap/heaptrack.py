@@ -23,6 +23,7 @@ import subprocess
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,7 +35,7 @@ from msgspec.structs import replace
 from ..base.errors import InputError
 from .alignment import Reading
 from .frames import BELOW, UNKNOWN, Frame, FrameTable
-from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
+from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, CallTree, Trie
 
 COUNTS = (
@@ -216,13 +217,14 @@ def _reason(error: Exception) -> str:
 
 
 class _Moment(Struct, frozen=True):
-    """A snapshot to be taken: the state after so many events, held at `time`, or reached between it and `until` (ms). total: bytes."""
+    """A snapshot to be taken: the state after so many events, held at `time`, or reached between it and `until` (ms). total: bytes. has_tree: the
+    snapshot is to have one."""
 
     event: int
     time: float
     until: float | None
     total: int
-    kind: Kind
+    has_tree: bool
 
 
 def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Moment]]:
@@ -234,26 +236,26 @@ def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Mom
     trees = max(1, len(changed) // step // _TREES)
     moments: dict[tuple[int, float], _Moment] = {}
 
-    def keep(place: int, kind: Kind, time: float, until: float) -> None:
+    def keep(place: int, has_tree: bool, time: float, until: float) -> None:
         event = course.events[place]
         earlier = moments.get((event, time))
-        if earlier is None or (earlier.kind == "empty" and kind != "empty"):
-            moments[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], kind if event else "empty")
+        if earlier is None or has_tree > earlier.has_tree:
+            moments[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], has_tree and event > 0)
 
-    def keep_row(place: int, kind: Kind) -> None:
-        keep(place, kind, course.times[place], course.untils[place])
+    def keep_row(place: int, has_tree: bool = True) -> None:
+        keep(place, has_tree, course.times[place], course.untils[place])
 
-    keep_row(_largest(course, range(count)), "peak")
+    keep_row(_largest(course, range(count)))
     for number, start in enumerate(range(0, len(changed), step)):
-        keep_row(_largest(course, changed[start : start + step]), "detailed" if number % trees == 0 else "empty")
+        keep_row(_largest(course, changed[start : start + step]), number % trees == 0)
     for span in phases:
         inside = range(bisect_left(course.times, span.begin), count if span.end is None else bisect_right(course.times, span.end))
         if inside:
-            keep_row(_largest(course, inside), "detailed")
+            keep_row(_largest(course, inside))
         else:  # the phase lies between two timestamps, or after the last
             around = range(max(inside.start - 1, 0), min(inside.start + 1, count))
-            keep(_largest(course, around), "detailed", span.begin, course.times[around[-1]])
-    keep_row(count - 1, "detailed")
+            keep(_largest(course, around), True, span.begin, course.times[around[-1]])
+    keep_row(count - 1)
     by_event: dict[int, list[_Moment]] = {}
     for moment in sorted(moments.values(), key=lambda moment: (moment.event, moment.time)):
         by_event.setdefault(moment.event, []).append(moment)
@@ -313,37 +315,25 @@ class _SecondPass:
     def _taken(self, event: int) -> list[Snapshot]:
         """The snapshots of the state as it is now. There can be several: the state may last into a phase."""
         moments = self._wanted.get(event, ())
-        tree = next((self._tree(moment.total) for moment in moments if moment.kind != "empty"), None)
-        return [
-            Snapshot(
-                0,
-                moment.time,
-                moment.total,
-                tree=None if moment.kind == "empty" else tree,
-                kind=moment.kind,
-                until=moment.until,
-            )
-            for moment in moments
-        ]
+        tree = next((self._tree(moment.total) for moment in moments if moment.has_tree), None)
+        return [Snapshot(0, moment.time, moment.total, tree=tree if moment.has_tree else None, until=moment.until) for moment in moments]
 
     def _define(self, kind: int, line: bytes) -> None:
         if kind == 97:  # a
-            words = line.split()
-            trace = int(words[2], 16)
+            numbers = _numbers(line)
+            size, trace = numbers[0], numbers[1]
             self._parent[trace]  # an IndexError if there is no such trace
-            if trace < 0:
-                raise ValueError
-            self._size.append(int(words[1], 16))
+            self._size.append(size)
             self._trace.append(trace)
             self._live.append(0)
         elif kind == 116:  # t
-            instruction, parent = (int(word, 16) for word in line.split()[1:3])
-            if not (0 <= instruction < len(self._instructions) and 0 <= parent < len(self._parent)):
-                raise IndexError
+            numbers = _numbers(line)
+            instruction, parent = numbers[0], numbers[1]
+            self._instructions[instruction], self._parent[parent]  # the same
             self._instruction.append(instruction)
             self._parent.append(parent)
         elif kind == 105:  # i
-            self._instructions.append(self._frames_of([int(word, 16) for word in line.split()[1:]]))
+            self._instructions.append(self._frames_of(_numbers(line)))
         elif kind == 115:  # s
             text = line[2:].rstrip(b"\n")
             if self._format >= 3:
@@ -357,37 +347,28 @@ class _SecondPass:
             raise ValueError("more entries than can be")
 
     def _frames_of(self, numbers: list[int]) -> tuple[int, ...]:
-        address, module = numbers[0], self._strings[_known(numbers[1])] if len(numbers) > 1 else ""
+        address, module = numbers[0], self._strings[numbers[1]] if len(numbers) > 1 else ""
         if address >> 64:
             raise ValueError("a number beyond 64 bits")
         frames = []
         for at in range(2, len(numbers) - 2, 3):
-            function, file = self._strings[_known(numbers[at])], self._strings[_known(numbers[at + 1])]
+            function, file = self._strings[numbers[at]], self._strings[numbers[at + 1]]
             frames.append(Frame(function or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
         if not frames:
-            function = self._strings[_known(numbers[2])] if len(numbers) > 2 else ""
+            function = self._strings[numbers[2]] if len(numbers) > 2 else ""
             frames = [Frame(function or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
         return tuple(self._frames.number(frame) for frame in frames)
 
     def _tree(self, total: int) -> CallTree:
         """The blocks that are live now, which sum up to `total` bytes. Of the many stacks that hold next to nothing only the site is kept."""
         least = total / SMALLEST
-        by_trace: dict[int, list[int]] = {}
+        by_trace: dict[int, int] = defaultdict(int)
         for kind, count in enumerate(self._live):
             if count > 0:
-                sums = by_trace.setdefault(self._trace[kind], [0, 0])
-                sums[0] += count * self._size[kind]
-                sums[1] += count
-        trie, small = Trie(0, with_blocks=True), dict[int, list[int]]()
-        for trace, (size, blocks) in by_trace.items():
-            if size >= least:
-                trie.add(self._stack(trace), size, blocks)
-            else:
-                sums = small.setdefault(self._instruction[trace], [0, 0])
-                sums[0] += size
-                sums[1] += blocks
-        for instruction, (size, blocks) in small.items():
-            trie.add((*self._instructions[instruction][:1], 1), size, blocks)
+                by_trace[self._trace[kind]] += count * self._size[kind]
+        trie = Trie(0)
+        for trace, size in by_trace.items():
+            trie.add(self._stack(trace) if size >= least else (*self._instructions[self._instruction[trace]][:1], 1), size)
         return trie.tree()
 
     def _stack(self, trace: int) -> Iterator[int]:
@@ -396,7 +377,9 @@ class _SecondPass:
             trace = self._parent[trace]
 
 
-def _known(index: int) -> int:
-    if index < 0:
-        raise IndexError
-    return index
+def _numbers(line: bytes) -> list[int]:
+    """The numbers of a line. Raises ValueError for one below 0, too."""
+    numbers = [int(word, 16) for word in line.split()[1:]]
+    if any(number < 0 for number in numbers):
+        raise ValueError
+    return numbers

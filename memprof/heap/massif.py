@@ -16,7 +16,7 @@ The format (valgrind's massif/ms_main.c, ms_print): header lines `desc: `, `cmd:
 
 A tree line is indented by a space a level. It has `n` and the number of children, the bytes, and a place: an address and a function with
 `(file:line)` or `(in module)`, or a sum of places that are too small. Inlined frames repeat an address. Of the text only the distinct places are
-kept, and identical trees are one object, so that a file of a gigabyte takes a fraction of that.
+kept, so that a file of a gigabyte takes a fraction of that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Protocol
 from ..base.errors import InputError
 from .frames import FrameTable
 from .massif_frames import parse_place
-from .profile import HeapProfile, Kind, Snapshot, TimeUnit
+from .profile import HeapProfile, Snapshot, TimeUnit
 from .trees import CallTree
 
 _PIECE = 1 << 18  # small enough to be taken apart within a processor's cache
@@ -41,7 +41,7 @@ _LINE = re.compile(rb" *n(\d+): (\d+) .+")
 # Splits whole lines of a tree. The text between two matches is empty if each match is a line; no object is made for a line.
 _NODES = re.compile(rb"( *)n(\d{1,19}): (\d{1,19}) (.+)\n")
 _UNITS: dict[str, TimeUnit] = {"i": "i", "ms": "ms", "s": "s", "B": "B"}
-_KINDS: dict[bytes, Kind] = {b"empty": "empty", b"detailed": "detailed", b"peak": "peak"}
+_TREES = (b"empty", b"detailed", b"peak")
 _NUMBERS = ("time", "mem_heap_B", "mem_heap_extra_B", "mem_stacks_B")
 
 HEAP = (
@@ -71,7 +71,7 @@ class _Torn(Exception):
 
 
 def read(stream: Stream, name: str) -> HeapProfile:
-    """The profile in a massif file. A file that ends within a snapshot gives its content, and `partial` is set.
+    """The profile in a massif file, which begins with `desc:`. A file that ends within a snapshot gives its content, and `partial` is set.
 
     Raises InputError, naming the line, if the file is not a massif file, contradicts itself or holds no snapshot.
     """
@@ -84,7 +84,6 @@ class _MassifReader:
         self._buffer, self._at, self._line = b"", 0, 0
         self._ended = False
         self._places = _Places(self._bad)
-        self._trees: dict[bytes, CallTree] = {}
         self.partial: str | None = None
 
     def read(self) -> HeapProfile:
@@ -165,20 +164,15 @@ class _MassifReader:
                 if line is None:
                     raise _Torn
                 key, colon, value = line.partition(b":")
-                if not colon or (not fields and key != b"desc"):
-                    if not fields:
-                        raise InputError(f"{self._name} is not a massif file: it does not begin with `desc:`")
+                if not colon:
                     raise self._bad("no massif header has such a line")
                 fields[key.decode("ascii", "backslashreplace")] = value.strip().decode("utf-8", "backslashreplace")
         except _Torn:
-            if not fields:
-                empty = self._line == 0
-                raise InputError(f"{self._name} is {'empty' if empty else 'not a massif file: it does not begin with `desc:`'}") from None
             raise InputError(f"{self._name}: the file ends within its header") from None
         unit = _UNITS.get(fields["time_unit"])
         if unit is None:
             raise self._bad(f"time_unit {fields['time_unit'][:20]!r} is not i, ms, s or B")
-        return fields["desc"], fields.get("cmd", ""), unit
+        return fields.get("desc", ""), fields.get("cmd", ""), unit
 
     def _snapshot(self) -> Snapshot | None:
         line = self._next()
@@ -209,11 +203,10 @@ class _MassifReader:
             raise self._bad(f"the snapshot has no {' and no '.join(sorted(missing))}")
         if sum(values.values()) > _INT64:
             raise self._bad("its sizes sum up beyond 64 bits")
-        if value not in _KINDS:
+        if value not in _TREES:
             raise self._bad(f"heap_tree={value[:20].decode('ascii', 'backslashreplace')} is not empty, detailed or peak")
-        kind = _KINDS[value]
-        tree = None if kind == "empty" else self._tree()
-        return Snapshot(index, time, values["mem_heap_B"], values["mem_heap_extra_B"], values["mem_stacks_B"], tree, kind)
+        tree = None if value == b"empty" else self._tree()
+        return Snapshot(index, time, values["mem_heap_B"], values["mem_heap_extra_B"], values["mem_stacks_B"], tree)
 
     def _number(self, line: bytes, key: bytes) -> int:
         text = line[len(key) + 1 :]
@@ -269,7 +262,7 @@ class _MassifReader:
                 if count < 0 or (count and node not in still_open):
                     raise self._miscounted(node, parent, missing, first)
             self.partial = f"the file ends within a tree, in line {self._line}"
-        return self._shared(CallTree(array("i", frame), array("i", parent), _smallest(sizes)))
+        return CallTree(array("i", frame), array("i", parent), _smallest(sizes))
 
     def _miscounted(self, node: int, parent: array[int], missing: array[int], first: int) -> InputError:
         announced = missing[node] + parent.count(node)
@@ -300,9 +293,6 @@ class _MassifReader:
         lines = [_LINE.fullmatch(line) for line in piece[:-1].split(b"\n")]
         at, line = next((number, line) for number, line in enumerate(lines, 1) if line is None or not all(map(_fits, line.groups())))
         return self._bad("this is not a line of a tree" if line is None else "a number beyond 64 bits", at)
-
-    def _shared(self, tree: CallTree) -> CallTree:
-        return self._trees.setdefault(tree.digest(), tree)
 
 
 class _Places(dict[bytes, int]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import re
 import subprocess
@@ -11,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, Annotated
 
 import msgspec
 
@@ -53,7 +52,7 @@ def read(path: Path, phases: Sequence[PhaseSpan] = (), install: Callable[[str], 
         return _profile(path, answer)
 
 
-def _dump(path: Path, phases: Sequence[PhaseSpan], python: str, answer: IO[builtins.bytes]) -> str | None:
+def _dump(path: Path, phases: Sequence[PhaseSpan], python: str, answer: IO[bytes]) -> str | None:
     """Let the memray of an interpreter write a capture as lines into an empty file. The reason if it cannot."""
     script = resources.files(__package__) / "memray_dump.py"
     spans = json.dumps([(phase.begin, phase.end) for phase in phases])
@@ -95,11 +94,10 @@ class _MemrayFrame(msgspec.Struct, tag_field="kind", tag="frame"):
     offset: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
 
 
-class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot", rename={"word": "as"}):
+class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot"):
     time_ms: Annotated[float, msgspec.Meta(ge=0)]
     bytes: _Count
-    word: Literal["empty", "detailed", "peak"]
-    stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count, _Count]] | None
+    stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count]] | None
 
 
 _ROW: msgspec.json.Decoder[_MemrayFrame | _Snapshot] = msgspec.json.Decoder(
@@ -107,7 +105,7 @@ _ROW: msgspec.json.Decoder[_MemrayFrame | _Snapshot] = msgspec.json.Decoder(
 )  # made once: that takes longer than a line
 
 
-def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
+def _profile(path: Path, answer: Iterable[bytes]) -> HeapProfile:
     lines = iter(answer)
     try:
         head = msgspec.json.decode(next(lines, b""), type=_Head)
@@ -127,11 +125,11 @@ def _assembled(path: Path, head: _Head, rows: list[_MemrayFrame | _Snapshot]) ->
             continue
         tree = None
         if row.stacks is not None:
-            trie = Trie(0, with_blocks=True)
-            for stack, size, blocks in row.stacks:
-                trie.add([by_dump[number] if number >= 0 else 1 for number in stack], size, blocks)
+            trie = Trie(0)
+            for stack, size in row.stacks:
+                trie.add([by_dump[number] if number >= 0 else 1 for number in stack], size)
             tree = trie.tree()
-        snapshots.append(Snapshot(len(snapshots), row.time_ms, row.bytes, tree=tree, kind=row.word if tree is not None else "empty"))
+        snapshots.append(Snapshot(len(snapshots), row.time_ms, row.bytes, tree=tree))
     if not snapshots:
         raise InputError(f"{path}: a memray capture without any snapshot")
     return HeapProfile(

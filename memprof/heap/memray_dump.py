@@ -2,7 +2,7 @@
 
     {"command", "allocator", "begin_ms", "native", "partial"}
     {"kind": "frame", "function", "file", "line", "module", "offset"}    numbered from 0 in the order they come
-    {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
+    {"kind": "snapshot", "time_ms", "bytes", "stacks": [[[FRAME, ...], bytes], ...] or null}
 
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
 offset: of a native frame without a symbol, from where its module was mapped. memray's API does not tell it, `memray parse` does.
@@ -55,7 +55,7 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     write(out, head)
     writer = Stacks(out, Addresses(path) if head["native"] else None)
     count = len(snapshots)
-    rows = []  # (time_ms, bytes, as, stacks)
+    rows = []  # (time_ms, bytes, stacks)
     trees: dict[int, list[Any]] = {}
     in_phases = [largest_of(snapshots, begin, end) for begin, end in phases] if count else []
     if not aggregated and count and hasattr(reader, "get_temporal_allocation_records"):  # memray before 1.8 does not have it
@@ -69,18 +69,18 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     for index, time_ms in sorted({(index, snapshots[index].time) for index in kept} | set(in_phases)):
         stacks = trees.get(index)
         # The snapshot's figure and the sum of its tree are of slightly different moments.
-        size = sum(held for _, held, _ in stacks) if stacks is not None else snapshots[index].heap
-        rows.append((max(0, time_ms - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
+        size = sum(held for _, held in stacks) if stacks is not None else snapshots[index].heap
+        rows.append((max(0, time_ms - begin_ms), size, stacks))
     records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     least = sum(record.size for record in records) / smallest
-    peak = merged((writer.stack(record, record.size >= least), record.size, record.n_allocations) for record in records)
-    size = sum(held for _, held, _ in peak)
+    peak = merged((writer.stack(record, record.size >= least), record.size) for record in records)
+    size = sum(held for _, held in peak)
     if peak or not rows:
         best = max(range(count), key=lambda index: snapshots[index].heap) if count else 0
         time_ms = max(0, snapshots[best].time - begin_ms) if count else 0
-        rows.append((time_ms, size, "peak", peak))
-    for time_ms, size, word, stacks in sorted(rows, key=lambda row: row[0]):
-        write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "as": word, "stacks": stacks})
+        rows.append((time_ms, size, peak))
+    for time_ms, size, stacks in sorted(rows, key=lambda row: row[0]):
+        write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "stacks": stacks})
 
 
 def largest_of(snapshots: Any, begin: float, end: Any) -> tuple[int, float]:
@@ -97,29 +97,26 @@ def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float
     """The stacks that were live at these snapshots, by the snapshot's index. least: the bytes that a stack must hold at each to be kept in full."""
     live: list[list[Any]] = [[] for _ in wanted]
     for record in reader.get_temporal_allocation_records(merge_threads=True):
-        sizes: dict[int, tuple[int, int]] = {}
+        sizes: dict[int, int] = {}
         for interval in record.intervals:
             end = interval.deallocated_before_snapshot
             last = len(wanted) if end is None else bisect_left(wanted, end)
             for place in range(bisect_left(wanted, interval.allocated_before_snapshot), last):
-                size, blocks = sizes.get(place, (0, 0))
-                sizes[place] = size + interval.n_bytes, blocks + interval.n_allocations
+                sizes[place] = sizes.get(place, 0) + interval.n_bytes
         if sizes:
             site = writer.stack(record, False)
-            full = writer.stack(record, True) if any(size >= least[place] for place, (size, _) in sizes.items()) else site
-            for place, (size, blocks) in sizes.items():
-                live[place].append((full if size >= least[place] else site, size, blocks))
+            full = writer.stack(record, True) if any(size >= least[place] for place, size in sizes.items()) else site
+            for place, size in sizes.items():
+                live[place].append((full if size >= least[place] else site, size))
     return {index: merged(stacks) for index, stacks in zip(wanted, live, strict=True)}
 
 
 def merged(stacks: Any) -> list[Any]:
-    """Equal stacks as one, with the sums of their bytes and blocks."""
-    sums: dict[tuple[int, ...], list[int]] = {}
-    for stack, size, blocks in stacks:
-        row = sums.setdefault(stack, [0, 0])
-        row[0] += size
-        row[1] += blocks
-    return [(stack, size, blocks) for stack, (size, blocks) in sums.items()]
+    """Equal stacks as one, with the sums of their bytes."""
+    sums: dict[tuple[int, ...], int] = {}
+    for stack, size in stacks:
+        sums[stack] = sums.get(stack, 0) + size
+    return list(sums.items())
 
 
 class Stacks:

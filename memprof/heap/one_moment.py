@@ -7,18 +7,18 @@ written, `alloc_space` is what was allocated until then, freed or not. One of th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..base.units import format_bytes
 from .frames import BELOW, Frame, FrameTable
 from .profile import HeapProfile, Snapshot
-from .trees import SMALLEST, Trie
+from .trees import SMALLEST, CallTree, Trie
 from .unnamed import offset_name
 
 IN_USE, ALLOCATED = "inuse_space", "alloc_space"
 MOST_ENTRIES = 20_000_000
-MOST_BYTES = 1 << 62
+_MOST_BYTES = 1 << 62
 DEEPEST = 1 << 16  # frames of a stack
 _MOST_STACKS = 2_000_000
 _MOST_FRAMES = 50_000_000  # of all stacks together
@@ -26,26 +26,19 @@ _MOST_NODES = 10_000_000
 
 
 class StackSums:
-    """Sums of numbers by stack, of at most as many stacks as any program has: the file may be hostile.
-
-    sums: for each stack the sums, in the order in which `add` takes the numbers.
-    """
+    """Bytes by stack, of at most as many stacks as any program has: the file may be hostile."""
 
     def __init__(self, path: str) -> None:
         self._path, self._frames = path, 0
-        self.sums: dict[tuple[int, ...], list[float]] = {}
+        self.sums: dict[tuple[int, ...], float] = {}
 
-    def add(self, stack: tuple[int, ...], *numbers: float) -> None:
-        """Add numbers to those of a stack. Raises InputError for more stacks or deeper ones than there can be."""
-        row = self.sums.get(stack)
-        if row is None:
-            self.sums[stack] = list(numbers)
+    def add(self, stack: tuple[int, ...], size: float) -> None:
+        """Add bytes to those of a stack. Raises InputError for more stacks or deeper ones than there can be."""
+        if stack not in self.sums:
             self._frames += len(stack)
-            if len(self.sums) > _MOST_STACKS or self._frames > _MOST_FRAMES or len(stack) > DEEPEST:
+            if len(self.sums) >= _MOST_STACKS or self._frames > _MOST_FRAMES or len(stack) > DEEPEST:
                 raise InputError(f"{self._path} is damaged: it has more stacks, or deeper ones, than any program")
-            return
-        for place, number in enumerate(numbers):
-            row[place] += number
+        self.sums[stack] = self.sums.get(stack, 0) + size
 
 
 def selected(path: str, values: Sequence[str], wanted: str | None, default: str) -> str:
@@ -79,17 +72,16 @@ def counts(tool: str, period: int) -> str:
     return f"{tool} counts {how}, at the requested size. It does not count memory mapped directly, or freed blocks that the allocator keeps"
 
 
-def scaled(blocks: int, size: int, period: int) -> tuple[float, float]:
-    """The blocks and bytes that a stack's samples stand for.
+def scaled(blocks: int, size: int, period: int) -> float:
+    """The bytes that a stack's samples stand for.
 
     A block of X bytes is sampled with the probability 1 - exp(-X / period). This is how jeprof (AdjustSamples) and google/pprof
     (scaleHeapSample in profile/legacy_profile.go) scale, with the stack's mean size for X.
     """
     if period <= 1 or blocks <= 0 or size <= 0:
-        return blocks, size
+        return size
     ratio = size / blocks / period
-    scale = 1 / -math.expm1(-ratio) if ratio > 1e-12 else 1 / ratio
-    return blocks * scale, size * scale
+    return size / -math.expm1(-ratio) if ratio > 1e-12 else size / ratio
 
 
 def offset_frame(address: int, mapping: tuple[int, int, str] | None) -> Frame:
@@ -100,11 +92,30 @@ def offset_frame(address: int, mapping: tuple[int, int, str] | None) -> Frame:
     return Frame(offset_name(path, address - start + offset), module=path, address=address, kind="unknown")
 
 
+def tree_of(path: str, stacks: Collection[tuple[Sequence[int], float]]) -> CallTree:
+    """The tree of stacks with their bytes, sites first. Of the many stacks that hold next to nothing only the site is kept, before frame 1. path: of
+    the file. Raises InputError for sums beyond what memory can be."""
+    total = sum(size for _, size in stacks)
+    check_total(path, total)
+    trie = Trie(0)
+    for stack, size in stacks:
+        trie.add(stack if size >= total / SMALLEST or len(stack) < 2 else (stack[0], 1), round(size))
+        if len(trie) > _MOST_NODES:
+            raise InputError(f"{path} is damaged: no program's stacks are so deep")
+    return trie.tree()
+
+
+def check_total(path: str, total: float) -> None:
+    """Raises InputError for more bytes than memory can be."""
+    if total > _MOST_BYTES:
+        raise InputError(f"{path} is damaged: its blocks sum up to {total:.3g} bytes, more than any memory")
+
+
 def profile(
     tool: str,
     path: str,
     frames: FrameTable,
-    stacks: Mapping[tuple[int, ...], Sequence[float]],
+    stacks: Mapping[tuple[int, ...], float],
     *,
     command: str = "",
     period: int = 0,
@@ -112,23 +123,10 @@ def profile(
     values: Sequence[str],
     written_ns: int | None = None,
     partial: str | None = None,
-    warnings: Sequence[str] = (),
 ) -> HeapProfile:
-    """The profile of these stacks. frames: begin with `root_frames`. stacks: bytes and blocks by the frames of a stack, sites first.
-
-    Of the many stacks that hold next to nothing only the site is kept. Raises InputError for sums beyond what memory can be.
-    """
-    total = sum(size for size, _ in stacks.values())
-    if total > MOST_BYTES:
-        raise InputError(f"{path} is damaged: its blocks sum up to {total:.3g} bytes, more than any memory")
-    least = total / SMALLEST
-    trie = Trie(0, with_blocks=True)
-    for stack, (size, blocks) in stacks.items():
-        trie.add(stack if size >= least or len(stack) < 2 else (stack[0], 1), round(size), round(min(blocks, MOST_BYTES)))
-        if len(trie) > _MOST_NODES:
-            raise InputError(f"{path} is damaged: no program's stacks are so deep")
-    tree = trie.tree()
-    snapshot = Snapshot(0, 0, tree.bytes[0], tree=tree, kind="detailed")
+    """The profile of these stacks. frames: begin with `new_frames`. stacks: see `tree_of`. Raises InputError as that does."""
+    tree = tree_of(path, stacks.items())
+    snapshot = Snapshot(0, 0, tree.bytes[0], tree=tree)
     return HeapProfile(
         tool,
         command,
@@ -140,7 +138,6 @@ def profile(
         path,
         started_ns=written_ns,
         partial=partial,
-        warnings=tuple(warnings),
         total=total_words(value),
         value=value,
         values=tuple(values),

@@ -11,7 +11,6 @@ swapped out. It is no runs file, so that a run under a tool is never compared wi
 
 from __future__ import annotations
 
-import json
 import stat
 import time
 from bisect import bisect_left
@@ -32,7 +31,7 @@ from .profile import HeapProfile, PhaseSpan, TimeUnit
 
 NAME = "phases.json"
 # How much later than its launch a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
-_ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
+ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
 # A run of a hundred thousand phases takes 10 MiB.
 _MOST_BYTES = 16 << 20
 _SCALES: dict[TimeUnit, float] = {"ms": 1e6, "s": 1e9}  # nanoseconds in a profile's unit of time
@@ -41,14 +40,14 @@ _SCALES: dict[TimeUnit, float] = {"ms": 1e6, "s": 1e9}  # nanoseconds in a profi
 _Ns = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
 
 
-class _Phase(msgspec.Struct, forbid_unknown_fields=True):
+class _Phase(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     name: str
     begin_ns: _Ns
     end_ns: _Ns | None
     rss_peak_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     memprof_heap: int
     tool: str
     files: list[str]
@@ -60,38 +59,19 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     zero_error_ns: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
 
 
-def error_ns(tool: str) -> int:
-    """How much later than its launch a tool begins to count time, at most."""
-    return int(_ERROR_S[tool] * 1e9)
-
-
 def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str | None, zero: ClockZero | None) -> None:
     """Keep a run's phases beside the files of its tool. zero: where the tool's time 0 lies, if that is known better than by its launch."""
     offset_ns = time.time_ns() - time.monotonic_ns()
     marks = [
-        {
-            "name": mark.phase,
-            "begin_ns": mark.begin_ns,
-            "end_ns": mark.end_ns,
-            "rss_peak_bytes": None if mark.swapped_bytes else mark.rss_peak_high_bytes or mark.rss_peak_bytes,
-        }
+        _Phase(mark.phase, mark.begin_ns, mark.end_ns, None if mark.swapped_bytes else mark.rss_peak_high_bytes or mark.rss_peak_bytes)
         for mark in run.marks
     ]
     last = max((mark.end_ns for mark in run.marks), default=0)
     failed = run.outcome.phase
     if not run.outcome.ok and failed and not failed.startswith("after") and failed not in {mark.phase for mark in run.marks} and marks:
-        marks.append({"name": failed, "begin_ns": last, "end_ns": None})
-    record = {
-        "memprof_heap": 1,
-        "tool": tool,
-        "files": list(files),
-        "begin_ns": run.started_ns - offset_ns,
-        "wall_offset_ns": offset_ns,
-        "partial": partial,
-        **({} if zero is None else {"zero_ns": zero.t_ns, "zero_error_ns": zero.error_ns}),
-        "phases": marks,
-    }
-    write_whole(folder / NAME, (json.dumps(record, indent=1) + "\n").encode())
+        marks.append(_Phase(failed, last, None))
+    record = _Record(1, tool, list(files), run.started_ns - offset_ns, offset_ns, partial, marks, *(zero or ()))
+    write_whole(folder / NAME, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
 def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
@@ -110,7 +90,7 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
         return replace(profile, partial=partial)
     names = _names((snapshot.time for snapshot in profile.snapshots), phases)
     aligned = profile.started_ns is None and record.zero_ns is not None
-    uncertain_ns = record.zero_error_ns if aligned else _ERROR_S.get(record.tool, 0.5) * 1e9
+    uncertain_ns = record.zero_error_ns if aligned else ERROR_S.get(record.tool, 0.5) * 1e9
     return replace(
         profile,
         snapshots=tuple(replace(snapshot, phase=names.get(snapshot.time)) for snapshot in profile.snapshots),

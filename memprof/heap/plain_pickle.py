@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from ..base.errors import InputError
@@ -26,32 +26,7 @@ _GETS = re.compile(rb"(?:j.{4}){1,10000}", re.DOTALL)
 _UNCHECKED = 1 << 12  # opcodes from one look at the limits to the next
 _BATCH = 1000  # items of a list that Python's pickler writes at once
 
-# Opcodes that make or call something, with their names in pickletools.
-_REFUSED = {
-    ord("c"): "GLOBAL",
-    0x93: "STACK_GLOBAL",
-    ord("R"): "REDUCE",
-    ord("b"): "BUILD",
-    ord("i"): "INST",
-    ord("o"): "OBJ",
-    0x81: "NEWOBJ",
-    0x92: "NEWOBJ_EX",
-    0x82: "EXT1",
-    0x83: "EXT2",
-    0x84: "EXT4",
-    ord("P"): "PERSID",
-    ord("Q"): "BINPERSID",
-    0x97: "NEXT_BUFFER",
-    0x98: "READONLY_BUFFER",
-    0x96: "BYTEARRAY8",
-    ord("B"): "BINBYTES",
-    ord("C"): "SHORT_BINBYTES",
-    0x8E: "BINBYTES8",
-    0x8F: "EMPTY_SET",
-    0x90: "ADDITEMS",
-    0x91: "FROZENSET",
-}
-_TEXT_FORM = frozenset(b"ILFSVTUgp")  # of protocol 0 and of Python 2
+_TEXT_FORM = frozenset(b"ILFSVTUgpld")  # of protocol 0 and of Python 2
 
 
 class Reducer(Protocol):
@@ -90,7 +65,7 @@ class _PickleReader:
 
     def read(self) -> Any:
         data, stack = self._data, self._stack
-        table: dict[int, Callable[[], None]] = {code: getattr(self, f"_{name}") for code, name in _HANDLERS.items()}
+        table = {code: partial(handler, self, *arguments) for code, (handler, *arguments) in _HANDLERS.items()}
         while True:
             for _ in range(_UNCHECKED):
                 code = data[self.at]  # an IndexError at the end of the file
@@ -109,18 +84,20 @@ class _PickleReader:
                 )
 
     def _refusal(self, code: int) -> InputError:
-        name, wanted = _REFUSED.get(code), ""
+        import pickletools  # it takes as long to load as a small snapshot to read
+
+        name, wanted = next((opcode.name for opcode in pickletools.opcodes if ord(opcode.code) == code), None), ""
         if code == ord("c") or code == ord("i"):
             words = self._data[self.at + 1 : self.at + 400].decode("utf-8", "backslashreplace").split("\n")
             wanted = ".".join(words[:2])
         elif code == 0x93:
             wanted = ".".join(word for word in self._stack[-2:] if isinstance(word, str))
-        if name is not None:
+        if name is not None and code not in _TEXT_FORM:
             asked = f"asks for {plain(wanted)[:200]} " if wanted else "asks for more than plain values "
             return InputError(
                 f"{self._path} {asked}({name} at byte {self.at}): memprof reads lists, dicts, strings and numbers of a pickle, and nothing else"
             )
-        if code in _TEXT_FORM:
+        if name is not None:
             return InputError(
                 f"{self._path} is a pickle in the old text form, which is not read (byte {self.at}): pickle it with protocol 2 or later"
             )
@@ -172,83 +149,36 @@ class _PickleReader:
         else:
             self._pop()
 
-    def _drop_mark(self) -> None:
-        self._since_mark()
-
     def _duplicate(self) -> None:
         self._push(self._stack[-1])
 
-    def _none(self) -> None:
-        self._push(None)
+    def _integer(self, width: int) -> None:
+        self._push(self._number(width))
 
-    def _true(self) -> None:
-        self._push(True)
+    def _signed(self, count: int) -> None:
+        self._push(int.from_bytes(self._take(count), "little", signed=True))
 
-    def _false(self) -> None:
-        self._push(False)
-
-    def _int1(self) -> None:
-        self._push(self._number(1))
-
-    def _int2(self) -> None:
-        self._push(self._number(2))
-
-    def _int4(self) -> None:
-        self._push(int.from_bytes(self._take(4), "little", signed=True))
-
-    def _long1(self) -> None:
-        self._long(self._number(1))
-
-    def _long4(self) -> None:
-        self._long(self._number(4))
-
-    def _long(self, count: int) -> None:
+    def _long(self, width: int) -> None:
+        count = self._number(width)
         if count > _MOST_DIGITS:
             raise InputError(f"{self._path} is damaged: a number of {count} bytes, at byte {self.at}")
-        self._push(int.from_bytes(self._take(count), "little", signed=True))
+        self._signed(count)
 
     def _float(self) -> None:
         self._push(struct.unpack(">d", self._take(8))[0])
 
-    def _text1(self) -> None:
-        self._text(1)
-
-    def _text4(self) -> None:
-        self._text(4)
-
-    def _text8(self) -> None:
-        self._text(8)
-
     def _text(self, width: int) -> None:
         self._push(self._take(self._number(width)).decode("utf-8", "backslashreplace"))
 
-    def _empty_list(self) -> None:
+    def _empty(self, kind: type[list[Any]] | type[dict[Any, Any]]) -> None:
         self._containers += 1
-        self._push([])
+        self._push(kind())
 
-    def _empty_dict(self) -> None:
+    def _tuple(self, count: int | None = None) -> None:
+        """count: of its items, None for all since the mark."""
         self._containers += 1
-        self._push({})
-
-    def _empty_tuple(self) -> None:
-        self._push(())
-
-    def _tuple(self) -> None:
-        self._containers += 1
-        self._push(tuple(self._since_mark()))
-
-    def _tuple1(self) -> None:
-        self._tuple_of(1)
-
-    def _tuple2(self) -> None:
-        self._tuple_of(2)
-
-    def _tuple3(self) -> None:
-        self._tuple_of(3)
-
-    def _tuple_of(self, count: int) -> None:
-        self._containers += 1
-        self._push(tuple([self._pop() for _ in range(count)][::-1]))
+        items = self._since_mark() if count is None else [self._pop() for _ in range(count)][::-1]
+        self._push(tuple(items))
 
     def _append(self) -> None:
         self._fill_list([self._pop()])
@@ -298,17 +228,9 @@ class _PickleReader:
 
     # -- the memo
 
-    def _memoize(self) -> None:
-        self._put(len(self._memo))
-
-    def _put1(self) -> None:
-        self._put(self._number(1))
-
-    def _put4(self) -> None:
-        self._put(self._number(4))
-
-    def _put(self, place: int) -> None:
-        value = self._stack[-1]
+    def _put(self, width: int) -> None:
+        """width: of the place's number, 0 for the next place."""
+        place, value = self._number(width) if width else len(self._memo), self._stack[-1]
         if place == len(self._memo):
             self._memo.append(value)
         elif place < len(self._memo):
@@ -318,10 +240,10 @@ class _PickleReader:
         if not value and isinstance(value, list | dict):
             self._open[id(value)] = place
 
-    def _get1(self) -> None:
+    def _get(self) -> None:
         self._push(self._memo[self._number(1)])
 
-    def _get4(self) -> None:
+    def _get_run(self) -> None:
         """A list of known values, as a stack is, is a run of this opcode: it is read at once."""
         run = _GETS.match(self._data, self.at - 1)
         if run is None:
@@ -331,39 +253,40 @@ class _PickleReader:
         self._stack.extend(map(self._memo.__getitem__, numbers))
 
 
-_HANDLERS = {
-    0x80: "proto",
-    0x95: "frame",
-    ord("("): "mark",
-    ord("0"): "drop",
-    ord("1"): "drop_mark",
-    ord("2"): "duplicate",
-    ord("N"): "none",
-    0x88: "true",
-    0x89: "false",
-    ord("K"): "int1",
-    ord("M"): "int2",
-    ord("J"): "int4",
-    0x8A: "long1",
-    0x8B: "long4",
-    ord("G"): "float",
-    0x8C: "text1",
-    ord("X"): "text4",
-    0x8D: "text8",
-    ord("]"): "empty_list",
-    ord("}"): "empty_dict",
-    ord(")"): "empty_tuple",
-    ord("t"): "tuple",
-    0x85: "tuple1",
-    0x86: "tuple2",
-    0x87: "tuple3",
-    ord("a"): "append",
-    ord("e"): "appends",
-    ord("s"): "set_item",
-    ord("u"): "set_items",
-    0x94: "memoize",
-    ord("q"): "put1",
-    ord("r"): "put4",
-    ord("h"): "get1",
-    ord("j"): "get4",
+# By opcode: what takes it, and what that is given.
+_HANDLERS: dict[int, tuple[Any, ...]] = {
+    0x80: (_PickleReader._proto,),
+    0x95: (_PickleReader._frame,),
+    ord("("): (_PickleReader._mark,),
+    ord("0"): (_PickleReader._drop,),
+    ord("1"): (_PickleReader._since_mark,),
+    ord("2"): (_PickleReader._duplicate,),
+    ord("N"): (_PickleReader._push, None),
+    0x88: (_PickleReader._push, True),
+    0x89: (_PickleReader._push, False),
+    ord("K"): (_PickleReader._integer, 1),
+    ord("M"): (_PickleReader._integer, 2),
+    ord("J"): (_PickleReader._signed, 4),
+    0x8A: (_PickleReader._long, 1),
+    0x8B: (_PickleReader._long, 4),
+    ord("G"): (_PickleReader._float,),
+    0x8C: (_PickleReader._text, 1),
+    ord("X"): (_PickleReader._text, 4),
+    0x8D: (_PickleReader._text, 8),
+    ord("]"): (_PickleReader._empty, list),
+    ord("}"): (_PickleReader._empty, dict),
+    ord(")"): (_PickleReader._push, ()),
+    ord("t"): (_PickleReader._tuple,),
+    0x85: (_PickleReader._tuple, 1),
+    0x86: (_PickleReader._tuple, 2),
+    0x87: (_PickleReader._tuple, 3),
+    ord("a"): (_PickleReader._append,),
+    ord("e"): (_PickleReader._appends,),
+    ord("s"): (_PickleReader._set_item,),
+    ord("u"): (_PickleReader._set_items,),
+    0x94: (_PickleReader._put, 0),
+    ord("q"): (_PickleReader._put, 1),
+    ord("r"): (_PickleReader._put, 4),
+    ord("h"): (_PickleReader._get,),
+    ord("j"): (_PickleReader._get_run,),
 }

@@ -52,7 +52,7 @@ class _PprofReader:
     def __init__(self, data: Data, path: str) -> None:
         self._data, self._path = data, path
         # Where the repeated messages of each kind begin and end, alternating: a profile has millions.
-        self._spans = {number: array("q") for number in (1, 2, 3, 4, 5, 6)}
+        self._spans = {number: array("q") for number in (1, 2, 3, 4, 5, 6, 11)}
         self._numbers = {9: 0, 12: 0, 14: 0}
         entries = 0
         for field in protobuf.fields(data, 0, len(data)):
@@ -62,12 +62,13 @@ class _PprofReader:
                     raise InputError(f"{path} is damaged: it has more than {MOST_ENTRIES:,} entries")
                 self._spans[field.number].extend((field.begin, field.end))
             elif field.wire == VARINT and field.number in self._numbers:
-                self._numbers[field.number] = _signed(protobuf.varint(data, field.begin, field.end)[0])
+                self._numbers[field.number] = protobuf.signed(data, field)
         self._texts = self._spans[6]
         self._frames = one_moment.new_frames()
 
     def profile(self, wanted: str | None) -> HeapProfile:
-        value, unit, place, blocks_place, values = self._value(wanted)
+        value, unit, place, values = self._value(wanted)
+        period_units = [self._value_type(begin, end)[1] for begin, end in _pairs(self._spans[11])]
         locations = self._locations()
         stacks = StackSums(self._path)
         unknown = (self._frames.number(Frame(UNKNOWN, kind="unknown")),)
@@ -75,25 +76,25 @@ class _PprofReader:
             ids, numbers = self._sample(begin, end)
             if place >= len(numbers):
                 raise Torn
-            size, blocks = numbers[place] * unit, numbers[blocks_place] if blocks_place is not None else 0
+            size = numbers[place] * unit
             if size < 0:
                 raise InputError(f"{self._path} has samples below 0: it is the difference of two profiles, and no heap")
             stack = tuple(frame for number in ids for frame in locations.get(number, unknown))
-            stacks.add(stack, size, max(blocks, 0))
+            stacks.add(stack, size)
         return one_moment.profile(
             "pprof",
             self._path,
             self._frames,
             stacks.sums,
             command=self._command,
-            period=self._numbers[12] if self._memory_period else 0,
+            period=self._numbers[12] if period_units[:1] == ["bytes"] else 0,
             value=value,
             values=values,
             written_ns=self._numbers[9] or None,
         )
 
-    def _value(self, wanted: str | None) -> tuple[str, int, int, int | None, list[str]]:
-        """The value to show: its name, its unit in bytes, its place in each sample, the place of the number of blocks, and all such names."""
+    def _value(self, wanted: str | None) -> tuple[str, int, int, list[str]]:
+        """The value to show: its name, its unit in bytes, its place in each sample, and all such names."""
         kinds = [self._value_type(begin, end) for begin, end in _pairs(self._spans[1])]
         if len(kinds) > 64:
             raise Torn
@@ -107,20 +108,11 @@ class _PprofReader:
             default = IN_USE if IN_USE in values else values[-1]
         value = one_moment.selected(self._path, values, wanted, default)
         place = next(at for at, (name, _) in enumerate(kinds) if name == value and units[at] is not None)
-        counted = value.replace("space", "objects").replace("bytes", "objects")
-        blocks = next((at for at, (name, unit) in enumerate(kinds) if name == counted and unit == "count"), None)
-        return value, units[place] or 1, place, blocks, values
+        return value, units[place] or 1, place, values
 
     def _value_type(self, begin: int, end: int) -> tuple[str, str]:
         numbers = self._fields(begin, end)
         return self._text(numbers.get(1, 0)), self._text(numbers.get(2, 0))
-
-    @property
-    def _memory_period(self) -> bool:
-        for field in protobuf.fields(self._data, 0, len(self._data)):
-            if field.number == 11 and field.wire == BYTES:
-                return self._value_type(field.begin, field.end)[1] == "bytes"
-        return False
 
     @property
     def _command(self) -> str:
@@ -177,14 +169,12 @@ class _PprofReader:
         at = field.begin
         while at < field.end:
             number, at = protobuf.varint(self._data, at, field.end)
-            yield _signed(number)
+            yield protobuf.as_signed(number)
 
     def _fields(self, begin: int, end: int) -> dict[int, int]:
         """The plain numbers of a message, by the numbers of their fields. The last counts where one stands several times."""
         return {
-            field.number: _signed(protobuf.varint(self._data, field.begin, field.end)[0])
-            for field in protobuf.fields(self._data, begin, end)
-            if field.wire == VARINT
+            field.number: protobuf.signed(self._data, field) for field in protobuf.fields(self._data, begin, end) if field.wire == VARINT
         }
 
     def _text(self, number: int) -> str:
@@ -196,9 +186,3 @@ class _PprofReader:
 
 def _pairs(spans: array[int]) -> Iterator[tuple[int, int]]:
     return zip(spans[::2], spans[1::2], strict=True)
-
-
-def _signed(number: int) -> int:
-    """A number of 64 bits as one with a sign."""
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >> 63 else number

@@ -1,7 +1,7 @@
 """An allocation profile, whichever tool wrote it: snapshots over time, and trees of the places that hold the memory.
 
 A tree is kept as massif writes it, *sites first*: the children of the root are the functions that allocate, the children of a node are its
-callers, and a node's bytes include those of its children. `CallTree.inverted` turns it round, program entry first, as a flame graph reads.
+callers, and a node's bytes include those of its children. A Shape turns it round where a view wants the program's entry first.
 Trees are columns, so that a tree of a million nodes takes 16 MB and one of any depth needs no recursion. Sizes are bytes; times are in the
 profile's own unit.
 """
@@ -21,7 +21,6 @@ from .frames import By, Frame
 from .trees import CallTree
 
 TimeUnit = Literal["i", "ms", "s", "B"]
-Kind = Literal["empty", "detailed", "peak"]
 _EMPTY_SHARE = 0.001
 
 
@@ -39,7 +38,6 @@ class Snapshot(Struct, frozen=True):
     extra_bytes: int = 0
     stacks_bytes: int = 0
     tree: CallTree | None = None
-    kind: Kind = "empty"
     phase: str | None = None
     until: float | None = None
 

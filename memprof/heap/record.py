@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base import files, processes
-from ..base.errors import InputError, MeasurementError, UsageError, os_reason
+from ..base.errors import InputError, MeasurementError, UsageError, near, os_reason
 from ..base.leftovers import end_leftovers, scratch
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
@@ -73,8 +73,6 @@ class Recorded(Struct, frozen=True):
 
 def parse_phases(text: str) -> str | None:
     """The last phase of `load,prepare`, None if it is the job's last. Raises UsageError for an unknown word, or for none at all."""
-    from ..base.errors import near
-
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in WORDS:
@@ -180,7 +178,7 @@ def _order(request: HeapRequest) -> Order:
             raise UsageError("--phases is for a model in a runtime (-r); a program has no phases that memprof could end it after")
         if suite.phases:
             raise UsageError(
-                "--phase has gdb follow the program, which does not go with a profiler: marks (memprof.h) or --phase-regex give phases here too"
+                "gdb, which --phase takes, cannot follow a program under a profiler: name the phases by marks (memprof.h) or --phase-regex"
             )
         order = of_one(suite)
         if order.error is not None:
@@ -323,7 +321,7 @@ def _heaptrack_zero(path: Path, recordings: Path) -> alignment.ClockZero | None:
     except InputError:  # it is for who reads the profile to say
         return None
     zero = alignment.zero(readings, alignment.of_processes(recording))
-    return zero if zero is not None and zero.error_ns < phases.error_ns("heaptrack") else None
+    return zero if zero is not None and zero.error_ns < phases.ERROR_S["heaptrack"] * 1e9 else None
 
 
 def _pid(path: Path) -> int:

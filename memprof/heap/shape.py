@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from .frames import UNKNOWN, By, Frame
 from .profile import HeapProfile
-from .trees import CallTree, Direction, Trie, add_up, take_apart
+from .program_lines import program_tree
+from .trees import CallTree, Trie, add_up, take_apart
 
 ROOT, BELOW = -1, -2
 _LEAST_LINE = 0.01  # of a node's bytes: a smaller line is not worth a word
@@ -34,7 +35,8 @@ class Shape(Struct, frozen=True):
     """Nodes in depth-first order, larger children first, gathered ones last; node 0 is the whole.
 
     group: the place of the node's name in `names`; ROOT, or BELOW for places too small for the tool or for this view. bytes: with those of
-    its children. places: how many a BELOW node stands for, 0 if that is not known. frames: of each node the frame whose line is shown.
+    its children. places: how many a BELOW node stands for, 0 if that is not known. frames: of each node the frame whose line is shown. inverted:
+    the program's entry first.
     """
 
     group: list[int]
@@ -43,7 +45,7 @@ class Shape(Struct, frozen=True):
     places: list[int]
     frames: list[LargestFrame]
     names: list[str]
-    direction: Direction
+    inverted: bool
 
     def __len__(self) -> int:
         return len(self.group)
@@ -65,23 +67,22 @@ class Shape(Struct, frozen=True):
 def shape(
     profile: HeapProfile, tree: CallTree, *, by: By = "function", invert: bool = False, fold: bool = True, least: float = 0.0
 ) -> Shape:
-    """A tree's shape: sites first or, inverted, the program's entry first. fold: allocators' own frames are passed over.
+    """A tree's shape: sites first or, inverted, the program's entry first. fold: allocators' own frames are passed over, and stacks of Python have
+    the lines of the program alone.
 
     least: the share of the whole below which nodes are gathered, 0.01 for 1%.
     """
+    tree = program_tree(profile, tree, by) if fold else tree
     key, names = profile.keys(by, fold)
     for number, frame in enumerate(profile.frames):
         if frame.kind == "below":
             key[number] = BELOW
     places = [frame.places or 0 for frame in profile.frames]
-    direction: Direction = "callees" if invert else "callers"
     chained = (
         set(range(len(names))) if by == "module" else {key[number] for number, frame in enumerate(profile.frames) if is_unknown(frame)}
     )
     shares = FrameShares(profile.frames, key, by)
-    turned = tree.direction != direction
-    grouped = _turned(tree, key, places, chained, shares, least) if turned else merged(tree, key, places, chained, shares)
-    return Shape(*_gathered(*grouped, shares, least), names, direction)
+    return Shape(*_gathered(*grouped(tree, invert, key, places, chained, shares, least), shares, least), names, invert)
 
 
 def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: bool = True) -> list[tuple[LargestFrame, str, int, int]]:
@@ -90,13 +91,14 @@ def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: boo
     Own: of the stacks whose first frame that is not passed over is of the group. Total: of the stacks that hold the group anywhere, each stack
     counted once. The line is that of the largest own bytes, of a group without any that of the largest total. It takes one pass, whatever the depth.
     """
+    tree = program_tree(profile, tree, by) if fold else tree
     key, names = profile.keys(by, fold)
     own_of, total_of = [0] * len(names), [0] * len(names)
     for number, frame in enumerate(profile.frames):
         if frame.kind == "below":
             key[number] = ROOT
     own_shares, total_shares = (FrameShares(profile.frames, key, by) for _ in range(2))
-    own, parents, frames, sites_first = tree.self_bytes(), tree.parent, tree.frame, tree.direction == "callers"
+    own, parents, frames = tree.self_bytes(), tree.parent, tree.frame
     site, site_frame = [ROOT] * len(tree), [0] * len(tree)
     open_on_path = [0] * len(names)
     path: list[int] = []
@@ -112,7 +114,7 @@ def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: boo
                 total_of[group] += tree.bytes[node]
                 total_shares.add(group, frames[node], tree.bytes[node])
             open_on_path[group] += 1
-            if not sites_first or site[above] < 0:
+            if site[above] < 0:
                 site[node], site_frame[node] = group, frames[node]
         if site[node] >= 0:
             own_of[site[node]] += own[node]
@@ -172,12 +174,25 @@ class FrameShares:
 _Grouped = tuple[Trie, dict[int, int]]  # the groups' tree, and how many places each BELOW node stands for
 
 
-def merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], shares: FrameShares | None = None) -> _Grouped:
-    """The tree in the direction it has, frames of group ROOT passed over.
+def grouped(
+    tree: CallTree,
+    invert: bool,
+    key: Sequence[int],
+    places: Sequence[int],
+    chained: set[int],
+    shares: FrameShares | None = None,
+    least: float = 0.0,
+) -> _Grouped:
+    """The tree by groups, sites or, inverted, the program's entry first; frames of group ROOT are passed over.
 
     key: the group of each frame. places: of each BELOW frame how many it stands for. chained: groups of which neighbouring frames become one node.
-    shares: gets the bytes of each node by its frames.
+    shares: gets the bytes of each node by its frames. least: the share of the whole below which nodes need not be told apart.
     """
+    return _turned(tree, key, places, chained, shares, least) if invert else _merged(tree, key, places, chained, shares)
+
+
+def _merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], shares: FrameShares | None) -> _Grouped:
+    """Sites first."""
     trie, counted = Trie(ROOT), dict[int, int]()
     place = [0] * len(tree)
     own = tree.self_bytes()
@@ -199,8 +214,10 @@ def merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: s
     return trie, counted
 
 
-def _turned(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], shares: FrameShares, least: float) -> _Grouped:
-    """The tree in the other direction, the largest nodes first.
+def _turned(
+    tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], shares: FrameShares | None, least: float
+) -> _Grouped:
+    """The program's entry first, the largest nodes first.
 
     Stacks that part at their far ends share nothing, so a turned tree can have as many nodes as its stacks have frames together. Nodes below
     `least` are not opened; those for which `MOST_NODES` leave no room are gathered.
@@ -231,8 +248,9 @@ def _turned(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: 
             if small:
                 trie.own[child] += size
             else:
-                for end, node in inside:
-                    shares.add(child, frames[node], own[end])
+                if shares is not None:
+                    for end, node in inside:
+                        shares.add(child, frames[node], own[end])
                 heapq.heappush(todo, (-size, child, [(end, parents[node]) for end, node in inside]))
     return trie, counted
 

@@ -16,6 +16,7 @@ the segments. Rows become numbers in columns while the pickle is read: memory is
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,8 +27,8 @@ from ..base.files import Data
 from ..base.units import counted, format_bytes
 from . import one_moment, plain_pickle
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
-from .profile import HeapProfile, Kind, Snapshot
-from .trees import SMALLEST, CallTree, Trie
+from .profile import HeapProfile, Snapshot
+from .trees import CallTree
 
 MOST_BYTES = 4 << 30
 ALLOCATED, RESERVED, INACTIVE = "allocated", "reserved", "inactive"
@@ -39,7 +40,7 @@ _SEGMENTS = "torch counts the segments that its caching allocator has reserved f
 _SNAPSHOTS = 200
 _TREES = 16
 _MOST_NAMED = 15  # devices
-_ROOT, _BELOW, _BEFORE, _NO_STACK = range(4)
+_BEFORE, _NO_STACK = 2, 3  # frames
 _ACTIVE, _PENDING = "active_allocated", "active_pending_free"
 _LARGEST = 1 << 62
 _NOTHING = ("", "??", "none")  # of names and files; the last where torch makes a snapshot of its profiler's events
@@ -275,8 +276,8 @@ class _TorchSnapshot:
                 total = f"allocated when the snapshot was taken ({value})"
         else:
             stacks = self._reserved(device) if word == RESERVED else self._inactive(device)
-            tree = self._tree(stacks)
-            snapshots = [Snapshot(0, 0, tree.bytes[0], tree=tree, kind="detailed")]
+            tree = one_moment.tree_of(self._path, list(stacks))
+            snapshots = [Snapshot(0, 0, tree.bytes[0], tree=tree)]
             total = f"{word} when the snapshot was taken ({value})"
         return HeapProfile(
             "torch",
@@ -296,27 +297,15 @@ class _TorchSnapshot:
 
     # -- trees
 
-    def _tree(self, stacks: Iterable[tuple[tuple[int, ...], int, int]]) -> CallTree:
-        """stacks: frames, bytes, blocks. Of stacks that hold next to nothing only the site is kept."""
-        rows = list(stacks)
-        total = sum(size for _, size, _ in rows)
-        if total > one_moment.MOST_BYTES:
-            raise InputError(f"{self._path} is damaged: its blocks sum up to {total:.3g} bytes, more than any memory")
-        trie = Trie(_ROOT, with_blocks=True)
-        for stack, size, blocks in rows:
-            trie.add(stack if size >= total / SMALLEST or len(stack) < 2 else (stack[0], _BELOW), size, blocks)
-        return trie.tree()
+    def _tree_of_sums(self, sums: dict[int, int]) -> CallTree:
+        return one_moment.tree_of(self._path, [(self._rows.stacks[number], size) for number, size in sums.items() if size])
 
-    def _tree_of_sums(self, sums: dict[int, list[int]]) -> CallTree:
-        stacks = self._rows.stacks
-        return self._tree((stacks[number], size, blocks) for number, (size, blocks) in sums.items() if blocks > 0)
-
-    def _reserved(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int, int]]:
+    def _reserved(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int]]:
         for segment in device.segments:
             site = self._rows.frames.number(Frame(segment.named, module=NO_MODULE))
-            yield (site, *(self._rows.stacks[segment.stack] if segment.stack else ())), segment.size, 1
+            yield (site, *(self._rows.stacks[segment.stack] if segment.stack else ())), segment.size
 
-    def _inactive(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int, int]]:
+    def _inactive(self, device: _DeviceMemory) -> Iterable[tuple[tuple[int, ...], int]]:
         """By whether a block lies in the same segment, which then cannot be given back, and by segment."""
         split, whole = (
             self._rows.frames.number(Frame(name, module=NO_MODULE))
@@ -326,7 +315,7 @@ class _TorchSnapshot:
             site = self._rows.frames.number(Frame(segment.named, module=NO_MODULE))
             free = [block.size for block in segment.blocks if block.state not in (_ACTIVE, _PENDING)]
             if free:
-                yield (split if segment.held else whole, site), sum(free), len(free)
+                yield (split if segment.held else whole, site), sum(free)
 
     # -- what is allocated, at the snapshot and before
 
@@ -337,24 +326,21 @@ class _TorchSnapshot:
             for block in device.blocks(_ACTIVE, _PENDING)
             if block.address is not None
         }
-        sums: dict[int, list[int]] = {}
+        sums: dict[int, int] = defaultdict(int)
         for size, stack, _ in held.values():
-            _add(sums, stack, size)
+            sums[stack] += size
         tree = self._tree_of_sums(sums)
         events = device.events
         if not events:
             extra = sum(max(rounded, 0) for _, _, rounded in held.values())
-            return [Snapshot(0, 0, tree.bytes[0], extra, tree=tree, kind="detailed")], True, 0
+            return [Snapshot(0, 0, tree.bytes[0], extra, tree=tree)], True, 0
         begin = self._begin({address: (size, stack) for address, (size, stack, _) in held.items()}, events)
         totals = self._totals(begin, events)
         times, by_time = self._times(events)
         wanted = _wanted(totals)
-        trees = self._trees_at(begin, events, {place for place, kind in wanted.items() if kind != "empty"})
-        snapshots = [
-            Snapshot(index, times[place], totals[place], tree=trees.get(place), kind=kind)
-            for index, (place, kind) in enumerate(sorted(wanted.items()))
-        ]
-        snapshots.append(Snapshot(len(snapshots), times[-1], tree.bytes[0], tree=tree, kind="detailed"))
+        trees = self._trees_at(begin, events, {place for place, has_tree in wanted.items() if has_tree})
+        snapshots = [Snapshot(index, times[place], totals[place], tree=trees.get(place)) for index, place in enumerate(sorted(wanted))]
+        snapshots.append(Snapshot(len(snapshots), times[-1], tree.bytes[0], tree=tree))
         return snapshots, by_time, self._rows.times[events[0]] if by_time else 0
 
     def _begin(self, held: dict[int, tuple[int, int]], events: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -380,8 +366,7 @@ class _TorchSnapshot:
             if rows.begins[event]:
                 live[address] = rows.sizes[event]
                 total += rows.sizes[event]
-                if total > one_moment.MOST_BYTES:
-                    raise InputError(f"{self._path} is damaged: its blocks sum up to {total:.3g} bytes, more than any memory")
+                one_moment.check_total(self._path, total)
             totals.append(total)
         return totals
 
@@ -406,37 +391,31 @@ class _TorchSnapshot:
     def _trees_at(self, begin: dict[int, tuple[int, int]], events: Sequence[int], places: set[int]) -> dict[int, CallTree]:
         """The trees of what is held after so many events."""
         rows, live, trees = self._rows, dict(begin), dict[int, CallTree]()
-        sums: dict[int, list[int]] = {}
+        sums: dict[int, int] = defaultdict(int)
         for size, stack in live.values():
-            _add(sums, stack, size)
+            sums[stack] += size
         if 0 in places:
             trees[0] = self._tree_of_sums(sums)
         for place, event in enumerate(events, 1):
             address = rows.addresses[event]
             before = live.pop(address, None)
             if before is not None:
-                _add(sums, before[1], -before[0], -1)
+                sums[before[1]] -= before[0]
             if rows.begins[event]:
                 live[address] = rows.sizes[event], rows.event_stacks[event]
-                _add(sums, rows.event_stacks[event], rows.sizes[event])
+                sums[rows.event_stacks[event]] += rows.sizes[event]
             if place in places:
                 trees[place] = self._tree_of_sums(sums)
         return trees
 
 
-def _add(sums: dict[int, list[int]], stack: int, size: int, blocks: int = 1) -> None:
-    row = sums.setdefault(stack, [0, 0])
-    row[0] += size
-    row[1] += blocks
-
-
-def _wanted(totals: Sequence[int]) -> dict[int, Kind]:
-    """The places of the totals to be shown: the largest of each stretch, some of them with a tree, and the peak."""
+def _wanted(totals: Sequence[int]) -> dict[int, bool]:
+    """The places of the totals to be shown, the largest of each stretch, and whether with a tree, as some of them and the peak."""
     step = -(-len(totals) // _SNAPSHOTS)
     largest = [max(range(start, min(start + step, len(totals))), key=totals.__getitem__) for start in range(0, len(totals), step)]
     spacing = max(1, len(largest) // _TREES)
-    wanted: dict[int, Kind] = {place: "detailed" if number % spacing == 0 else "empty" for number, place in enumerate(largest)}
-    wanted[max(largest, key=totals.__getitem__)] = "peak"
+    wanted = {place: number % spacing == 0 for number, place in enumerate(largest)}
+    wanted[max(largest, key=totals.__getitem__)] = True
     return wanted
 
 

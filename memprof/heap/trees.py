@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from typing import Literal
-
-Direction = Literal["callers", "callees"]
 
 # Of a stack that holds less than this part of the whole, readers keep the site only: there are tens of thousands of them in a program.
 SMALLEST = 5000
@@ -26,25 +22,16 @@ def take_apart(column: MutableSequence[int], parent: Sequence[int]) -> None:
 
 
 class CallTree:
-    """Nodes in depth-first order, node 0 the root; every column has one value a node.
+    """Nodes in depth-first order, sites first, node 0 the root; every column has one value a node.
 
     frame: the index of the node's frame in HeapProfile.frames. parent: the index of its parent, -1 at the root, always below the node's index.
-    bytes: the size of the node with its children; of 32 bits where that is enough. blocks: its number of allocations, counted likewise, or None
-    where the tool does not count them.
-    direction: "callers", sites first, or "callees", program entry first.
+    bytes: the size of the node with its children; of 32 bits where that is enough.
     """
 
-    __slots__ = ("blocks", "bytes", "direction", "frame", "parent")
+    __slots__ = ("bytes", "frame", "parent")
 
-    def __init__(
-        self,
-        frame: array[int],
-        parent: array[int],
-        bytes: array[int],
-        blocks: array[int] | None = None,
-        direction: Direction = "callers",
-    ) -> None:
-        self.frame, self.parent, self.bytes, self.blocks, self.direction = frame, parent, bytes, blocks, direction
+    def __init__(self, frame: array[int], parent: array[int], bytes: array[int]) -> None:
+        self.frame, self.parent, self.bytes = frame, parent, bytes
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -64,7 +51,7 @@ class CallTree:
         return own
 
     def stacks(self) -> Iterator[tuple[list[int], int]]:
-        """Every stack that ends in a node with bytes beyond its children: its frames in the tree's direction, without the root, and these bytes."""
+        """Every stack that ends in a node with bytes beyond its children: its frames from the site on, without the root, and these bytes."""
         own, path = self.self_bytes(), array("i")
         depths = self.depths()
         for node in range(len(self)):
@@ -74,31 +61,6 @@ class CallTree:
             if own[node] > 0:
                 yield path.tolist(), own[node]
 
-    def inverted(self, most_nodes: int = 2_000_000) -> CallTree:
-        """The same stacks from their other end. The largest come first. Those for which most_nodes nodes leave no room are the smallest: their
-        bytes stay at the root."""
-        trie = Trie(self.frame[0])
-        own, parent, frame = self.self_bytes(), self.parent, self.frame
-        for end in sorted((node for node in range(len(self)) if own[node] > 0), key=lambda node: -own[node]):
-            place, node = 0, end
-            while node > 0:
-                if len(trie) >= most_nodes:
-                    place = 0
-                    break
-                place = trie.child(place, frame[node])
-                node = parent[node]
-            trie.own[place] += own[end]
-        return trie.tree("callees" if self.direction == "callers" else "callers")
-
-    def digest(self) -> bytes:
-        """A hash of all columns: equal for equal trees."""
-        hashed = hashlib.blake2b(self.direction.encode(), digest_size=16)
-        for column in (self.frame, self.parent, self.bytes, self.blocks):
-            if column is not None:
-                hashed.update(f"{column.typecode}{len(column)}".encode())
-                hashed.update(column)
-        return hashed.digest()
-
 
 class Trie:
     """Collects stacks that share their beginnings. own: the bytes of the stacks that end in a node.
@@ -106,10 +68,9 @@ class Trie:
     root: the frame of node 0.
     """
 
-    def __init__(self, root: int, with_blocks: bool = False) -> None:
+    def __init__(self, root: int) -> None:
         self.frame, self.parent = array("i", [root]), array("i", [-1])
         self.own = array("q", [0])
-        self.blocks = array("q", [0]) if with_blocks else None
         self._child: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
@@ -124,30 +85,24 @@ class Trie:
             self.frame.append(frame)
             self.parent.append(node)
             self.own.append(0)
-            if self.blocks is not None:
-                self.blocks.append(0)
         return child
 
-    def add(self, stack: Iterable[int], size: int, blocks: int = 0) -> None:
-        """Add a stack's bytes and number of allocations."""
+    def add(self, stack: Iterable[int], size: int) -> None:
+        """Add a stack's bytes."""
         node = 0
         for frame in stack:
             node = self.child(node, frame)
         self.own[node] += size
-        if self.blocks is not None:
-            self.blocks[node] += blocks
 
-    def tree(self, direction: Direction = "callers") -> CallTree:
+    def tree(self) -> CallTree:
         """The tree, depth first, larger children first, without nodes that hold nothing."""
-        size, blocks = array("q", self.own), None if self.blocks is None else array("q", self.blocks)
+        size = array("q", self.own)
         add_up(size, self.parent)
-        if blocks is not None:
-            add_up(blocks, self.parent)
         children: dict[int, list[int]] = {}
         for node in range(1, len(size)):
             if size[node] != 0:
                 children.setdefault(self.parent[node], []).append(node)
-        frames, parents, sizes, counts = array("i"), array("i"), array("q"), None if blocks is None else array("q")
+        frames, parents, sizes = array("i"), array("i"), array("q")
         todo = [(0, -1)]
         while todo:
             node, parent = todo.pop()
@@ -155,7 +110,5 @@ class Trie:
             frames.append(self.frame[node])
             parents.append(parent)
             sizes.append(size[node])
-            if counts is not None and blocks is not None:
-                counts.append(blocks[node])
             todo.extend((child, number) for child in sorted(children.get(node, ()), key=lambda child: size[child]))
-        return CallTree(frames, parents, sizes, counts, direction)
+        return CallTree(frames, parents, sizes)

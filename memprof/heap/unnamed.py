@@ -138,8 +138,7 @@ def remark(profile: HeapProfile, snapshot: Snapshot) -> str | None:
         return None
     held: dict[str | None, int] = defaultdict(int)
     for stack, size in tree.stacks():
-        sites = stack if tree.direction == "callers" else stack[::-1]
-        site = next((frame for number in sites if not is_allocator(frame := profile.frames[number])), None)
+        site = next((frame for number in stack if not is_allocator(frame := profile.frames[number])), None)
         if site is not None and site.kind == "unknown":
             held[None if site.module == NO_MODULE else site.module] += size
     whole = sum(held.values())

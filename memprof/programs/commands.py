@@ -129,6 +129,8 @@ def of_words(words: Sequence[str], name: str = "") -> Command:
         at += 1
     if at == len(words):
         raise UsageError(f"{shlex.join(words)!r} names no program")
+    if words[at] == "{python}":
+        raise UsageError("there is no command {python}: write python; with --base-ref that is the Python of each side's environment")
     return Command(name or subject(words[at:]), tuple(words[at:]), env)
 
 
@@ -231,8 +233,6 @@ def program(command: Command) -> Path:
         executable = shutil.which(name, path=command.env.get("PATH", command.surroundings.get("PATH")))
         if executable is None:
             hint = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
-            if name == "{python}":
-                hint = ": write python; with --base-ref that is the Python of each side's environment"
             raise InputError(f"there is no command {name}{hint}")
         return Path(executable)
     path = Path(command.cwd or ".") / os.path.expanduser(name)

@@ -9,13 +9,10 @@ version 2 (Documentation/admin-guide/cgroup-v2.rst)          all files count the
 """
 
 import os
-import time
 
 from . import procfs
 
 _LIST_NS = 10_000_000  # between two readings of who is in it: children of those that are known are found at each poll anyway
-
-_clock = time.monotonic_ns
 
 
 class WatchedGroup:

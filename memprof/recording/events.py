@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -54,6 +55,27 @@ def stat_at(fields: Sequence[bytes], at: int) -> tuple[StatFields | None, int]:
         return None, at + 1
     numbers = (int(field) for field in fields[at + 1 : at + 7])
     return StatFields(fields[at].decode(), *numbers), at + 7
+
+
+class ProcessReading(NamedTuple):
+    """What was read of a process at once: (rss, file-backed, vms) in bytes, and its stat; None for what could not be read."""
+
+    statm: tuple[int, int, int] | None
+    stat: StatFields | None
+
+
+def statm_bytes(fields: Sequence[bytes], page: int) -> tuple[int, int, int]:
+    """The three fields of STATM as (rss, file-backed, vms) in bytes."""
+    size, resident, shared = fields
+    return int(resident) * page, int(shared) * page, int(size) * page
+
+
+def reading_at(fields: Sequence[bytes], at: int, page: int) -> tuple[ProcessReading, int]:
+    """STATM and STAT from a place on, and the place behind them."""
+    known = fields[at] != b"-"
+    behind = at + 3 if known else at + 1
+    stat, end = stat_at(fields, behind)
+    return ProcessReading(statm_bytes(fields[at:behind], page) if known else None, stat), end
 
 
 _STATUS = ("vms", "vms_peak", "rss", "hwm", "anon", "file", "shmem", "swap")

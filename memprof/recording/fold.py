@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..base.errors import InputError
+from ..base.units import format_duration
 from ..records.recorder_order import Header
 from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
@@ -220,27 +221,13 @@ class _View:
         t_ns, pid, parent = int(fields[0]), int(fields[2]), int(fields[3])
         if pid in self._marks.strangers:
             return
-        statm, at = self._sized(fields, 5)
-        stat, at = events.stat_at(fields, at)
-        parent_statm, at = self._sized(fields, at)
-        parent_stat, at = events.stat_at(fields, at)
-        tree = self.state.tree
+        own, at = events.reading_at(fields, 5, self.state.page)
+        of_parent, at = events.reading_at(fields, at, self.state.page)
         process = ProcessState(pid, parent or None, None, t_ns, decoded(b" ".join(fields[at:])), samples_before=self.state.polls)
-        tree.find(t_ns, process, fields[4] == b"1", statm, stat, parent_statm, parent_stat)
-
-    def _sized(self, fields: Sequence[bytes], at: int) -> tuple[tuple[int, int, int] | None, int]:
-        """STATM from a place on, as (rss, file-backed, vms) in bytes, and the place behind it."""
-        if fields[at] == b"-":
-            return None, at + 1
-        return self._bytes(fields[at], fields[at + 1], fields[at + 2]), at + 3
-
-    def _bytes(self, size: bytes, resident: bytes, shared: bytes) -> tuple[int, int, int]:
-        page = self.state.page
-        return int(resident) * page, int(shared) * page, int(size) * page
+        self.state.tree.find(t_ns, process, fields[4] == b"1", own, of_parent)
 
     def _separate(self, fields: list[bytes]) -> None:
-        statm, at = self._sized(fields, 3)
-        self.state.tree.separate(int(fields[0]), int(fields[2]), statm, events.stat_at(fields, at)[0])
+        self.state.tree.separate(int(fields[0]), int(fields[2]), events.reading_at(fields, 3, self.state.page)[0])
 
     def _lineage(self, fields: list[bytes]) -> None:
         pid, above = int(fields[1]), [int(field) for field in fields[2:] if field != b"-"]
@@ -269,7 +256,7 @@ class _View:
 
     def _poll(self, fields: list[bytes]) -> None:
         begin_ns, state = int(fields[0]), self.state
-        changes = [(int(fields[at]), self._bytes(fields[at + 1], fields[at + 2], fields[at + 3])) for at in range(4, len(fields) - 3, 4)]
+        changes = [(int(fields[at]), events.statm_bytes(fields[at + 1 : at + 4], state.page)) for at in range(4, len(fields) - 3, 4)]
         state.polls = int(fields[3])
         state.tree.poll(begin_ns, begin_ns + int(fields[1]), int(fields[2]), state.polls, changes)
         self.phases.settle(self.state.tree.own.settled_ns)
@@ -534,19 +521,24 @@ class _View:
     def _sum_remarks(self) -> list[str]:
         state, tree = self.state, self.state.tree
         remarks = []
-        if tree.most > 1:
+        # If all resident sets together never exceed the largest of one process, as with a shell that was gone at the peak, it has all figures.
+        if tree.most > 1 and tree.together > tree.largest_seen() + state.peak_bound:
             how = "pages they share counted once"
             if not tree.rounds:
-                how = "pages they share counted once as far as is known without PSS, for which there was no time"
+                how = "pages they share counted once as far as is known (they ended before the kernel's PSS was read)"
             elif tree.refused:
                 how = f"pages they share counted once, but possibly in full in {tree.refused} whose PSS may not be read"
             who = tree.name_of(state.measured) or "the process that has the phase"
             what = "peaks and the timeline are" if tree.is_whole else f"peaks are of {who} and what it starts, the timeline is"
-            remarks.append(f"up to {tree.most} processes at once; {what} of their sum, {how}")
+            remarks.append(f"up to {tree.most} processes at once ({tree.names()}); {what} of their sum, {how}")
+        if tree.most > 1:
+            who = tree.name_of(state.measured) or "the process that has the phase"
             if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.phases.records):
                 remarks.append(f"anonymous memory, VMS, HWM, PSS and all else but peaks are of {who} alone, without what it starts")
         if tree.unseen and state.header.message.start.followed:
-            remarks.append(f"processes that started and ended between two polls and are in no figure: at least {tree.unseen}")
+            polling = self._polling()
+            apart = f", mostly {format_duration(polling['median_ns'])} apart," if polling is not None else ""
+            remarks.append(f"processes that started and ended between two readings{apart} and are in no figure: at least {tree.unseen}")
         if tree.unfollowed:
             remarks.append(f"processes that were not followed, because too many files are open here: {tree.unfollowed}")
         return remarks

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..records.types import OUTSIDE
+from ..records.phases import is_reserved
 from .fields import count, text, word
 from .outside import Outside
 from .phases import Phases, Record
@@ -18,7 +18,6 @@ from .state import FoldState
 from .values import ValueCollector
 from .work import UNITS, WorkCurve
 
-_RESERVED = ("startup", "peak", "run", "baseline", OUTSIDE)  # as memprof.records.phases compares them
 _PHASES_OF_WORK = 16
 _ERROR_KINDS = ("import", "refused", "error")
 _MOST_STRAYS = 5
@@ -150,10 +149,10 @@ class MarkFold:
         the program did."""
         if phase == "STARTUP":
             return begin_ns > self._state.begin_ns and any(pid in pids for pids in self._ended_in.values())
-        return _is_reserved(phase)
+        return is_reserved(phase)
 
     def _times(self, mark: Line) -> None:
-        if not _is_reserved(word(mark["phase"])) or mark["phase"] == "STARTUP":
+        if not is_reserved(word(mark["phase"])) or mark["phase"] == "STARTUP":
             self._phases.times += [count(time_ns) for time_ns in mark["times_ns"]]
 
     def _end(self, mark: Line) -> None:
@@ -262,8 +261,3 @@ def _alone(state: FoldState) -> bool:
     """Whether the tree is without processes that are not below the measured one: a wrapper of memprof's own side, or a debugger."""
     command = state.header.message.start.command
     return command is None or command.alone
-
-
-def _is_reserved(phase: str) -> bool:
-    """Whether a reader takes a name for that of one of memprof's own figures, in whatever case, and with _ for a space."""
-    return phase.lower().replace("_", " ") in _RESERVED

@@ -86,17 +86,14 @@ class ProcessState:
 
     def record(self) -> dict[str, Any]:
         """The process in the form of memprof.records.types.Process."""
-        record: dict[str, Any] = {
+        return {
             "pid": self.pid,
+            "parent": self.parent,
             "name": self.name,
             "begin_ns": self.begin_ns,
             "end_ns": self.end_ns,
             "rss_peak_bytes": max(self.rss_peak, self.hwm),
+            "pss_peak_bytes": self.pss_peak,
             "command": self.command,
             "samples": self.samples,
         }
-        if self.parent is not None:
-            record["parent"] = self.parent
-        if self.pss_peak is not None:
-            record["pss_peak_bytes"] = self.pss_peak
-        return record

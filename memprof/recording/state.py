@@ -36,7 +36,7 @@ class FoldState:
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tree = ProcessTree(0, self.page)
+        self.tree = ProcessTree(self.page)
 
     @property
     def swap(self) -> Swap:

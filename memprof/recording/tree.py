@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from .devices import DeviceHistory
-from .events import Shares, StatFields
+from .events import ProcessReading, Shares, StatFields
 from .mappings import FileOverlap, Part, union_bytes
 from .process import ProcessState
 from .sums import SumHistory
@@ -23,6 +23,7 @@ from .swap import Swap
 _FEW = 256 << 10  # bytes of faults before which the recorder does not look for huge pages
 _ANY = 1 << 62  # bytes, where any process may share any page with another
 _STRETCHES = 100  # times at which the measured process had children: a phase that has ended asks for the last few alone
+_NAMED = 3  # names of processes in a remark
 _KEPT = 1000  # processes that a record names
 _LEAST = 256 << 10  # a round of shares counts if less than this has moved meanwhile, or if it brings the bounds closer by half
 
@@ -41,12 +42,13 @@ class ProcessTree:
 
     whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     swap, devices: what was swapped out of the latter, and what it had outside of all resident sets. most: how many processes there were at once.
+    together: the most that the resident sets of several processes were in all, shared pages counted for each, in bytes.
     unseen: how many at least are in no reading; unfollowed: how many could not be read for lack of files. rounds: how many rounds of shares counted;
     refused: of how many processes they may not be read.
     """
 
-    def __init__(self, root: int, page: int) -> None:
-        self._root = self._centre = root
+    def __init__(self, page: int) -> None:
+        self._root = self._centre = 0  # until the first process was found
         self._apart = False  # whether the tree is without processes that are not below the measured one
         self._page = page
         self.swap, self.devices = Swap(), DeviceHistory()
@@ -64,7 +66,7 @@ class ProcessTree:
         self._mappings = FileOverlap()
         self._stretches: list[list[int]] = []  # [from, to] when the measured process had children, the last of them
         self.whole = self.own = SumHistory()
-        self.unseen = self.most = self.unfollowed = self.rounds = self.refused = 0
+        self.unseen = self.most = self.together = self.unfollowed = self.rounds = self.refused = 0
 
     # -- what is asked of it
 
@@ -107,6 +109,17 @@ class ProcessTree:
         """The largest high-water mark that any process in the sum of the measured process was seen with, in bytes: no sum is smaller."""
         return max((process.hwm for process in self._all() if process.inside), default=0)
 
+    def largest_seen(self) -> int:
+        """The most memory that any one process was seen with, in bytes."""
+        return max((max(process.hwm, process.rss_peak) for process in self._all()), default=0)
+
+    def names(self) -> str:
+        """The names of the largest processes, in words: `pytest, bash and 3 more`."""
+        largest = sorted(self._all(), key=lambda process: -process.rss_peak)
+        names = list(dict.fromkeys(process.name for process in largest if process.name))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{', '.join(names[:_NAMED])}{more}"
+
     def name_of(self, pid: int) -> str:
         """The name that a process last gave itself, empty if it was never seen."""
         return next((process.name for process in self._all() if process.pid == pid), "")
@@ -134,7 +147,8 @@ class ProcessTree:
             process.inside = self._below(process) or (self._has_all and not alone)
         if alone:
             self._root, self._apart = pid, True
-            self._over, self._leaving, self.most, self.unseen = [], [], 0, 0
+            self._over, self._leaving = [], []
+            self.most = self.together = self.unseen = 0
             self._processes = {key: process for key, process in self._processes.items() if process.inside}
             self._members, self._round = None, None
             self._mappings.drop()
@@ -158,23 +172,14 @@ class ProcessTree:
 
     # -- processes come and go
 
-    def find(
-        self,
-        t_ns: int,
-        process: ProcessState,
-        same: bool,
-        statm: Statm | None,
-        stat: StatFields | None,
-        parent_statm: Statm | None,
-        parent_stat: StatFields | None,
-    ) -> None:
-        """A process was found; parent_statm, parent_stat: its parent's readings of that moment, None if that has ended."""
+    def find(self, t_ns: int, process: ProcessState, same: bool, own: ProcessReading, of_parent: ProcessReading) -> None:
+        """A process was found; of_parent: of that moment, without anything if its parent has ended."""
         self._seen.add(process.pid)
         if not self._root:
             self._root = self._centre = process.pid
         process.above = self._processes.get(process.parent) if process.parent is not None else None
         process.end_ns = t_ns
-        process.child_faults = stat.child_faults if stat is not None else None
+        process.child_faults = own.stat.child_faults if own.stat is not None else None
         process.inside = self._has_all or process.pid == self._centre or (process.above is not None and process.above.inside)
         if self._apart and not process.inside:
             return
@@ -182,35 +187,27 @@ class ProcessTree:
         self._reaped.pop(process.pid, None)  # of an earlier process with this number
         if same and process.above is not None:
             process.twin = process.above.pid
-        elif statm is not None:
-            self._begin_memory(t_ns, process, statm, stat, parent_statm, parent_stat)
+        elif own.statm is not None:
+            self._begin_memory(t_ns, process, own.statm, own.stat, of_parent)
         self._members, self._changed, self._round = None, True, None
         self._mappings.drop()
 
-    def separate(self, t_ns: int, pid: int, statm: Statm | None, stat: StatFields | None) -> None:
+    def separate(self, t_ns: int, pid: int, own: ProcessReading) -> None:
         """A child of vfork runs in its parent's memory no longer: it has exec'd."""
         process = self._processes.get(pid)
         if process is None:
             return
         twin = self._processes.get(process.twin) if process.twin is not None else None
         process.twin, self._members, self._changed = None, None, True
-        if statm is not None:
-            twin_statm = (twin.rss, twin.file, twin.vms) if twin is not None else None
-            self._begin_memory(t_ns, process, statm, stat, twin_statm, None)
+        if own.statm is not None:
+            of_twin = ProcessReading((twin.rss, twin.file, twin.vms) if twin is not None else None, None)
+            self._begin_memory(t_ns, process, own.statm, own.stat, of_twin)
 
-    def _begin_memory(
-        self,
-        t_ns: int,
-        process: ProcessState,
-        statm: Statm,
-        stat: StatFields | None,
-        parent_statm: Statm | None,
-        parent_stat: StatFields | None,
-    ) -> None:
+    def _begin_memory(self, t_ns: int, process: ProcessState, statm: Statm, stat: StatFields | None, of_parent: ProcessReading) -> None:
         """A process has separate memory from now on: by a fork, or by an exec after a vfork."""
         process.rss, process.file, process.vms = statm
         process.rss_peak = max(process.rss_peak, process.rss)
-        parent = process.above
+        parent, (parent_statm, parent_stat) = process.above, of_parent
         if stat is not None:
             process.know_faults(t_ns, stat.minor_faults)
             process.stack = stat.stack
@@ -308,6 +305,8 @@ class ProcessTree:
             if process.waits:
                 self._explain_wait(process)
         self.most = max(self.most, len(self._processes))
+        if len(self._processes) > 1:
+            self.together = max(self.together, sum(process.rss for process in self._processes.values() if process.twin is None))
         self._sample(begin_ns, end_ns, last_ns)
 
     def _explain_wait(self, process: ProcessState) -> None:

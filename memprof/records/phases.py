@@ -8,12 +8,9 @@ from .types import EXECUTE, MODEL_LOAD, PREPARE, RELEASE, RESERVED, STARTUP, WAR
 WORDS = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE, "release": RELEASE}
 
 
-def _folded(name: str) -> str:
-    """A name as a reader knows it again, in whatever case, and with _ for a space."""
-    return name.casefold().replace("_", " ")
-
-
-_RESERVED = frozenset(map(_folded, RESERVED))
+def is_reserved(name: str) -> bool:
+    """Whether a reader takes a name for that of one of memprof's own figures, in whatever case, and with _ for a space."""
+    return name.casefold().replace("_", " ") in {own.casefold() for own in RESERVED}
 
 
 def named(word: str) -> str:
@@ -22,7 +19,7 @@ def named(word: str) -> str:
 
 
 def own(name: str) -> str:
-    """The name of a user's phase. Raises UsageError for the name of memprof's own figures, which a reader would take for one of them in any case."""
-    if _folded(name) in _RESERVED:
+    """The name of a user's phase. Raises UsageError for the name of memprof's own figures."""
+    if is_reserved(name):
         raise UsageError(f"a phase cannot be called {name}: memprof has a figure of that name; choose another name")
     return name

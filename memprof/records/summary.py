@@ -84,8 +84,7 @@ class Key(KeyFields, Struct, frozen=True):
 class Row(Struct, frozen=True):
     """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
 
-    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone. median:
-    see memprof.records.modes.middle.
+    values: at least one, in the order of the repeats. exact: no value comes from polling alone.
     swapped: the most that was swapped out and is missing in a value, in bytes. with_swap: the values with such pages added; none if nothing was
     swapped out. machines: where each value was measured, if the key's machine is a kind; else empty. missed: the most by which a value that is not
     exact may lie below the truth, in bytes.
@@ -95,16 +94,36 @@ class Row(Struct, frozen=True):
     phase: str
     metric: str
     values: tuple[float, ...]
-    median: float
-    mean: float
-    min: float
-    max: float
-    stdev: float
     exact: bool
     swapped: int = 0
     with_swap: tuple[float, ...] = ()
     machines: tuple[str, ...] = ()
     missed: int = 0
+
+    @property
+    def median(self) -> float:
+        """See memprof.records.modes.middle."""
+        return middle(self.values, metrics.described(self.metric).unit)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values."""
+        return statistics.fmean(self.values)
+
+    @property
+    def min(self) -> float:
+        """The smallest value."""
+        return min(self.values)
+
+    @property
+    def max(self) -> float:
+        """The largest value."""
+        return max(self.values)
+
+    @property
+    def stdev(self) -> float:
+        """The standard deviation of a sample, 0 for a single value."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
 
 def key(run: Run) -> Key:
@@ -264,7 +283,7 @@ def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Ro
     kinds = all(run.attempt is not None and run.attempt.kind for run, _ in having)
     machines = tuple(run.machine.name for run, _ in having) if kinds else ()
     missed = max(metrics.missed(run, phase, metric) for run, _ in having)
-    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap, machines, missed)
+    return Row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap, machines, missed)
 
 
 def whole(plain: Row) -> Row:
@@ -272,37 +291,4 @@ def whole(plain: Row) -> Row:
     if not plain.with_swap:
         return plain
     machines = plain.machines if len(plain.machines) == len(plain.with_swap) else ()
-    return replace(
-        row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact, machines=machines, missed=plain.missed),
-        swapped=plain.swapped,
-    )
-
-
-def row(
-    group_key: Key,
-    phase: str,
-    metric: str,
-    values: tuple[float, ...],
-    exact: bool,
-    swapped: int = 0,
-    with_swap: tuple[float, ...] = (),
-    machines: tuple[str, ...] = (),
-    missed: int = 0,
-) -> Row:
-    """The Row of these values, at least one."""
-    return Row(
-        key=group_key,
-        phase=phase,
-        metric=metric,
-        values=values,
-        median=middle(values, metrics.described(metric).unit),
-        mean=statistics.fmean(values),
-        min=min(values),
-        max=max(values),
-        stdev=statistics.stdev(values) if len(values) > 1 else 0.0,
-        exact=exact,
-        swapped=swapped,
-        with_swap=with_swap,
-        machines=machines,
-        missed=missed,
-    )
+    return replace(plain, values=plain.with_swap, with_swap=(), machines=machines)

@@ -47,7 +47,7 @@ from ..programs import commands
 from ..programs.commands import Command
 from ..records.types import COMMAND, Cache
 from .drive import Drive
-from .settings import OF_A_SUITE, OF_A_VARIANT, Setting, program, relative, toml_value
+from .settings import OF_A_SUITE, OF_A_VARIANT, Setting, fields, program, relative, toml_value
 from .values import parse_pair, parse_sizes, parse_threads
 
 MS = 1_000_000
@@ -226,6 +226,11 @@ def _with_settings(name: str, settings: Sequence[Setting], base: type[msgspec.St
     """The struct of a table of a file, which has these settings beside the base's words."""
     words = [(setting.parameter, setting.file_type | msgspec.UnsetType, msgspec.UNSET) for setting in settings]
     return msgspec.defstruct(name, words, bases=(base,), forbid_unknown_fields=True)
+
+
+def of_words(words: Mapping[str, Any], kind: str, place: Place = HERE, **more: Any) -> Suite:
+    """The suite of a command line's words, measured there. kind: see settings.fields. more: its further fields. Raises UsageError."""
+    return Suite(place=place, **more, **fields(words, kind, place is not HERE))
 
 
 def _fields(table: Any, settings: Sequence[Setting], folder: Path) -> dict[str, Any]:

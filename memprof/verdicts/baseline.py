@@ -260,7 +260,7 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
 
 def _read_row(key: Key, row: _FileRow) -> Row:
     values, with_swap = tuple(row.values), tuple(row.with_swap)
-    return summary.row(key, row.phase, row.metric, values, row.exact, row.swapped, with_swap, tuple(row.machines), row.missed)
+    return summary.Row(key, row.phase, row.metric, values, row.exact, row.swapped, with_swap, tuple(row.machines), row.missed)
 
 
 # -- into a file

@@ -129,8 +129,9 @@ def judged(measured: VariantGrowth, limit: Limit) -> Judged:
     return Judged(measured.key, phase(measured.per), GROWTH, verdict, reason, budget=limit.bytes)
 
 
-def words(grown: Growth, by: By | None = None) -> str:
-    """The verdict without a limit, its figure first: `64.0 KiB more per iteration (95%: 63.9 KiB to 64.1 KiB)`."""
+def words(grown: Growth, by: By | None = None, limit: Limit | None = None) -> str:
+    """The verdict, its figure first and of growth the limit next, because pytest's summary has the begin alone: `64.0 KiB more per iteration (95%:
+    63.9 KiB to 64.1 KiB)`."""
     from .growth_inputs import ONLY_WITH
 
     if grown.word == "undecided":
@@ -141,7 +142,8 @@ def words(grown: Growth, by: By | None = None) -> str:
         return f"{grown.word}: {rose}0 B (95%: at most {format_bytes(grown.high)}) per {grown.unit} over {grown.tail:,}"
     only = f" with {ONLY_WITH[by]} only" if by in ONLY_WITH else ""
     span = f"{format_bytes(grown.low)} to {format_bytes(grown.high)}"
-    return f"{format_bytes(grown.slope)} more per {grown.unit}{only} (95%: {span})"
+    allowed = f", limit {format_bytes(limit.bytes)} per {limit.per}" if limit is not None else ""
+    return f"{format_bytes(grown.slope)} more per {grown.unit}{only}{allowed} (95%: {span})"
 
 
 def _decided(grown: Growth, limit: Limit, by: By | None) -> tuple[Verdict, str]:
@@ -153,7 +155,7 @@ def _decided(grown: Growth, limit: Limit, by: By | None) -> tuple[Verdict, str]:
     if limit.bytes and limit.per not in (grown.unit, *grown.rivals):
         return "undecided", f"{rate}, and {allowed}: the two units cannot be compared"
     if grown.low > limit.bytes:
-        return "over", f"{rate}; {allowed}"
+        return "over", words(grown, by, limit)
     if grown.high <= limit.bytes:
-        return "ok", f"{rate}; {allowed}"
+        return "ok", words(grown, by, limit)
     return "undecided", f"{rate}, which may be above it or not; {allowed}"

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -67,14 +67,22 @@ def inside(command: Command, tree: Path, python: str, build: Build) -> Command:
     """
     command = replace(command, surroundings={**command.surroundings, **environments.activated(Path(python).parent.parent)})
     if installs(build):
-        _check_programs(command, tree, python, build)
+        _check_programs(command, commands.programs(command.argv), (Path(python).parent.parent, tree), build)
     return command
 
 
-def _check_programs(command: Command, tree: Path, python: str, build: Build) -> None:
-    for words in commands.programs(command.argv):
+def check_paths(command: Command, tree: Path, build: Build) -> None:
+    """As `inside` does, for the programs that the command names by a path: these are known before the build. Raises UsageError."""
+    if installs(build):
+        named = [words for words in commands.programs(command.argv) if os.sep in words[0]]
+        _check_programs(command, named, (tree,), build)
+
+
+def _check_programs(command: Command, programs: Iterable[Sequence[str]], own: Sequence[Path], build: Build) -> None:
+    """own: the folders in which a side finds its own code."""
+    for words in programs:
         path = _file(command, words)
-        if path is None or path.is_relative_to(Path(python).parent.parent) or path.is_relative_to(tree) or _interpreter(path) is None:
+        if path is None or any(map(path.is_relative_to, own)) or _interpreter(path) is None:
             continue
         if os.sep in words[0] or _PYTHON.fullmatch(path.name):
             mend = "name the program without a folder, and let the build install it too"

@@ -29,8 +29,8 @@ from ..base.leftovers import end_leftovers, scratch
 from ..programs import environments
 from ..programs.commands import Command
 from ..records.store import is_runs_file
-from ..subjects.suite import Build, Suite, read
-from . import side_environments
+from ..subjects.suite import Build, Suite, Variant, read
+from . import shared_files, side_environments
 
 _PURPOSE = "gate"
 BUILD_HINT = "what is built in this checkout is not there, and --build COMMAND builds it on both sides"
@@ -113,6 +113,14 @@ def tree(repository: Repository, ref: str, option: str) -> Iterator[Worktree]:
 def place_in(repository: Repository, tree: Worktree, here: Path) -> Path:
     """The folder in a tree that `here` is in the checkout."""
     return tree.folder / here.resolve().relative_to(repository.root.resolve())
+
+
+def folder_inside(repository: Repository, folder: str | Path, option: str) -> Path:
+    """A folder of the checkout, which the other tree has too. option: which named it. Raises UsageError for one outside of it."""
+    real = Path(folder).expanduser().resolve()
+    if not real.is_relative_to(repository.root.resolve()):
+        raise UsageError(f"{option} {folder} lies outside of this checkout: both sides would run there")
+    return real
 
 
 def command_in(repository: Repository, tree: Worktree, command: Command, here: Path, build: Build | None) -> Command:
@@ -202,20 +210,26 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
     def runtime(name: str) -> str:
         return (placed(name) or name) if name.endswith(".py") else name
 
-    def placed_command(command: Command | None) -> Command | None:
-        if command is None or not tree.python or side_environments.is_empty(tree.python):
-            return command
-        return side_environments.inside(command, tree.folder, tree.python, suite.build or Build())
+    def placed_variant(variant: Variant) -> Variant:
+        variant = replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python))
+        command = variant.command
+        if command is None:
+            return variant
+        place = Path(os.path.normpath(command.cwd or tree.folder))
+        if place.is_relative_to(tree.folder):
+            here = repository.root / place.relative_to(tree.folder)
+            command = shared_files.in_full(command, here, repository.root, place)
+            variant = replace(variant, env=shared_files.variables_in_full(variant.env, here, repository.root, place))
+        if tree.python and not side_environments.is_empty(tree.python):
+            command = side_environments.inside(command, tree.folder, tree.python, suite.build or Build())
+        return replace(variant, command=command)
 
     return replace(
         suite,
         models=tuple(placed(model) or model for model in suite.models),
         model_shapes={placed(model) or model: shapes for model, shapes in suite.model_shapes.items()},
         runtimes=tuple(map(runtime, suite.runtimes)),
-        variants=tuple(
-            replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python), command=placed_command(variant.command))
-            for variant in suite.variants
-        ),
+        variants=tuple(map(placed_variant, suite.variants)),
         inputs=placed(suite.inputs),
         python=interpreter(suite.python) or (tree.python if suite.has_runtimes else None),
     )

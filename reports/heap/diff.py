@@ -1,4 +1,4 @@
-"""Two profiles beside each other: growth and shrinkage, as tables by module and function and as a tree of call paths."""
+"""Two profiles beside each other: growth and shrinkage, as tables by module and by function or line, and as a tree of call paths."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.heap import phrases
 from memprof.heap.diff import Diff, DiffSide, SiteChange
+from memprof.heap.frames import By
 from memprof.heap.names import short
 
 from . import labels, terminal
@@ -26,6 +27,7 @@ class DiffView(Struct, frozen=True):
     least: float = 0.01
     full_names: bool = False
     depth: int = 10
+    by: By = "function"
     invert: bool = False
 
 
@@ -43,7 +45,8 @@ def facts(diff: Diff, look: DiffView = DiffView()) -> dict[str, Any]:
         "growth_share": diff.growth,
         "notes": list(diff.notes),
         "modules": [_change(change) for change in diff.modules],
-        "functions": [_change(change) for change in diff.functions],
+        "by": look.by,
+        "sites": [_change(change) for change in diff.sites],
         "inverted": look.invert,
         "tree": [{"parent": parent} | _change(change) for change, parent in zip(diff.tree, diff.parent, strict=True)],
     }
@@ -66,6 +69,7 @@ def _change(change: SiteChange) -> dict[str, Any]:
     return {
         "name": change.name,
         "module": change.module,
+        "source": change.source,
         "before_bytes": change.before_bytes,
         "after_bytes": change.after_bytes,
         "growth_bytes": change.growth_bytes,
@@ -116,7 +120,7 @@ class _DiffPage(terminal.TextPage):
         if not diff.before.tree_bytes and not diff.after.tree_bytes:
             return
         self._table("Modules, by what they allocate", diff.modules)
-        self._table("Functions, by what they allocate", diff.functions)
+        self._table(f"{'Lines' if self.look.by == 'line' else 'Functions'}, by what they allocate", diff.sites)
         self._tree()
 
     def _figures(self, change: SiteChange) -> Text:
@@ -133,7 +137,8 @@ class _DiffPage(terminal.TextPage):
 
     def _named(self, text: Text, change: SiteChange, style: str = "") -> None:
         name = plain(change.name)
-        named = labels.FrameLabel(name if self.look.full_names else plain(short(name)), name, plain(change.module))
+        shown = name if self.look.full_names else plain(short(name))
+        named = labels.FrameLabel(shown, name, plain(change.module), plain(change.source))
         terminal.append_name(text, named, self.console.width, (style, "dim"), self.look.full_names, self.unicode)
 
     def _head(self, title: str) -> None:

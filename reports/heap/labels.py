@@ -63,7 +63,7 @@ def source(frame: Frame) -> str:
 def below(shape: Shape, node: int) -> str:
     """A gathered node's name."""
     places = shape.places[node]
-    if shape.direction == "callees" and shape.parent[node] == 0:
+    if shape.inverted and shape.parent[node] == 0:
         return "(called from places below the threshold)"
     return f"({counted(places, 'smaller place')})" if places else "(smaller places)"
 

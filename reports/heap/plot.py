@@ -80,8 +80,8 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
     first = min(profile.snapshots[0].time / time.size, last)
     right = last + (last - first) * _LAST if last > first else first + 1
     edges = numpy.array([*(snapshot.time / time.size for snapshot in snapshots), right], "f8")
-    everywhere = filled(table, snapshots)
-    paler = _estimated(everywhere.known.tolist(), edges, (right - first) * _SLIVER) if len(table.snapshots) > 1 else []
+    everywhere, known = filled(table, snapshots)
+    paler = _estimated(known.tolist(), edges, (right - first) * _SLIVER) if len(table.snapshots) > 1 else []
     phases = _phases(profile, first, right, time)
     unsure = _border_error(profile, right - first, time) if phases else (0.0, 0.0)
     sheet = Sheet(
@@ -95,7 +95,7 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
     axes = sheet.axes(_LEFT, _NAMES, _CHART, _HIGH)
     axes.set_xlim(first, right)
     axes.set_ylim(0, profile.peak.total_bytes / unit.size * 1.1)
-    _draw(axes, snapshots, edges, areas, everywhere.values / unit.size, unit)
+    _draw(axes, snapshots, edges, areas, everywhere / unit.size, unit)
     totals = numpy.array([snapshot.total_bytes / unit.size for snapshot in snapshots])
     for begin, end in paler:
         levels = numpy.append(totals[begin:end], totals[end - 1])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, is_library
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.program_lines import program_tree
 from memprof.heap.shape import FrameShares, LargestFrame
 from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
@@ -45,9 +46,12 @@ class SiteSeries(Struct, frozen=True):
 def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> SiteSeries:
     """The `most` largest sites of these snapshots (of all where None) by the most that each ever held.
 
-    fold: a site is the first frame that is neither an allocator's nor the standard library's; else the first of all.
+    fold: a site is the first frame that is neither an allocator's nor the standard library's, in a stack of Python the nearest line of the program;
+    else the first of all.
     """
     chosen = [snapshot for snapshot in (profile.snapshots if snapshots is None else snapshots) if snapshot.tree is not None]
+    trees = [snapshot.tree for snapshot in chosen if snapshot.tree is not None]
+    trees = [program_tree(profile, tree, by) for tree in trees] if fold else trees
     key, names = profile.keys(by, fold)
     hidden = numpy.array([frame.kind in ("root", "below") or (fold and is_allocator(frame)) for frame in profile.frames], bool)
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
@@ -55,11 +59,10 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     groups = numpy.where(hidden, -1, numpy.array(key, "i8"))
     held = numpy.zeros((len(chosen), len(names)), "i8")
     unnamed = numpy.zeros(len(chosen), "i8")
-    for place, snapshot in enumerate(chosen):
-        assert snapshot.tree is not None
-        sizes = of_tree(snapshot.tree, groups, passed, len(names))
+    for place, tree in enumerate(trees):
+        sizes = of_tree(tree, groups, passed, len(names))
         held[place] = sizes
-        unnamed[place] = snapshot.tree.bytes[0] - int(sizes.sum())
+        unnamed[place] = tree.bytes[0] - int(sizes.sum())
     largest = held.max(0, initial=0)
     least = _LEAST * max((snapshot.total_bytes for snapshot in chosen), default=0)
     order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
@@ -68,9 +71,7 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     shares = FrameShares(profile.frames, groups.tolist(), by)
     one_by_one = numpy.where(hidden, -1, numpy.arange(len(groups)))
     for place in sorted({int(held[:, group].argmax()) for group in order}):  # where each site is named, it held most
-        tree = chosen[place].tree
-        assert tree is not None
-        sizes = of_tree(tree, one_by_one, passed, len(groups))
+        sizes = of_tree(trees[place], one_by_one, passed, len(groups))
         for frame in numpy.flatnonzero((sizes > 0) & numpy.isin(groups, numpy.flatnonzero(held.argmax(0) == place))).tolist():
             shares.add(int(groups[frame]), frame, int(sizes[frame]))
     sites = tuple(_label(profile, shares.largest(group, group), names[group], by) for group in order)
@@ -140,19 +141,10 @@ def rows(table: SiteSeries) -> list[SiteArea]:
     return site_rows + [SiteArea(labels.FrameLabel(name, name), kind, values) for name, kind, values in more if values.any()]
 
 
-class Filled(Struct, frozen=True):
-    """The areas of a SiteSeries at every snapshot: one row per area, one column per snapshot.
+def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> tuple[NDArray[numpy.float64], NDArray[numpy.bool_]]:
+    """The areas at every snapshot, one row per area and one column per snapshot, and which columns are a tree's figures (or nothing at all).
 
-    known: which columns are a tree's figures (or nothing at all) rather than estimates.
-    """
-
-    values: NDArray[numpy.float64]
-    known: NDArray[numpy.bool_]
-
-
-def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
-    """The areas at every snapshot. Without a tree they are estimated: between the neighbours that have a tree, as far as the total has come.
-
+    The others are estimated: between the neighbours that have a tree, as far as the total has come.
     snapshots: those of the table, and others of which only the total is known. A total beyond both neighbours is shared out as in the nearer
     of them. A picture must mark the estimates as such.
     """
@@ -164,7 +156,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
     values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(has_tree)
     if not len(trees):
-        return Filled(values, known)
+        return values, known
     columns = numpy.array([place[snapshots[at].index] for at in trees])
     totals = numpy.array([snapshot.total_bytes for snapshot in snapshots], "f8")
     exact = areas[:, columns].astype("f8")
@@ -179,7 +171,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
         mixed = exact[:, left] * (1 - share) + exact[:, right] * share
         whole = mixed.sum()
         values[:, at] = mixed * (totals[at] / whole) if whole else 0.0
-    return Filled(values, known)
+    return values, known
 
 
 def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
@@ -188,8 +180,6 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
     groups: of each frame the number of its group, or -1; passed: whether it is passed over.
     """
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
-    if tree.direction == "callees":
-        return _of_callees(frame, parent, size, groups, passed, count)
     has_callers = numpy.zeros(len(frame), bool)
     has_callers[parent[1:]] = True
     open_ = passed[frame] & has_callers
@@ -207,18 +197,3 @@ def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
         front |= further
     site_groups = groups[frame[sites]]
     return numpy.bincount(site_groups[site_groups >= 0], size[sites][site_groups >= 0], count).astype("i8")
-
-
-def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Ints, count: int) -> Ints:
-    own = size.astype("i8")
-    numpy.subtract.at(own, parent[1:], size[1:])
-    site = numpy.where(passed[frame] & (parent != 0), parent, numpy.arange(len(frame)))
-    site[0] = 0
-    while True:  # up to the nearest frame that is not passed over
-        further = site[site]
-        if (further == site).all():
-            break
-        site = further
-    site_groups = groups[frame[site]]
-    site_groups[site == 0] = -1
-    return numpy.bincount(site_groups[site_groups >= 0], own[site_groups >= 0], count).astype("i8")

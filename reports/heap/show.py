@@ -16,12 +16,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
 from memprof.base.units import capitalised, format_bytes
 from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.program_lines import has_python
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
 from . import labels, terminal
@@ -282,7 +282,8 @@ class _ProfilePage(terminal.TextPage):
         if phrases.gathered(self.profile):
             notes.append("the tool had left out the smallest places before")
         if look.fold:
-            notes.append("allocators' own frames are left out (--no-fold)")
+            lines = ", and of Python's stacks all but the lines of the program" if has_python(self.profile) else ""
+            notes.append(f"allocators' own frames are left out{lines} (--no-fold)")
         if any(largest.lines > 1 for largest in tree.frames):
             notes.append("of several lines of a function the largest is named (--by line)")
         if notes:
@@ -343,8 +344,6 @@ def _place(time: float, first: float, last: float, wide: int) -> float:
 
 def columns(snapshots: Sequence[Snapshot], wide: int, first: float, last: float) -> list[float]:
     """The most that was held in each of `wide` equal parts of the time, the last of which is the end: a total holds until the next snapshot."""
-    if not wide:
-        raise UsageError("there is no room for a chart")
     levels = [0.0] * wide
     held, since = float(snapshots[0].total_bytes), 0
     for snapshot in sorted(snapshots, key=lambda snapshot: snapshot.time):

@@ -37,7 +37,7 @@ class TextPage:
 
 def tree_order(invert: bool) -> str:
     """The words for the direction of a tree."""
-    return "from the program's entry down to what allocates" if invert else "what allocates, and below each who called it"
+    return "where the program begins, and below each what it calls" if invert else "what allocates, and below each who called it"
 
 
 def rendered(width: int, colour: bool, write: Callable[[Console], None]) -> str:

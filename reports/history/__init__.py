@@ -8,9 +8,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Container, Sequence
 
-from markupsafe import Markup, escape
-from msgspec import Struct
-
 from memprof.base.units import counted
 from memprof.records import metrics
 from memprof.records.types import PEAK
@@ -26,15 +23,6 @@ __all__ = ["BADGE", "badge", "check", "render"]
 
 BADGE = b"<!-- badge of memprof"
 _MOST_LISTED = 300
-
-
-class _Listed(Struct, frozen=True):
-    """A change in the page's list. number: its place among all changes, which the script knows."""
-
-    number: int
-    text: str
-    url: str
-    worse: bool
 
 
 def render(
@@ -71,10 +59,15 @@ def render(
     )
 
 
-def _listed(number: int, change: SharedStep, history: History, commit_url: str) -> _Listed:
+def _listed(number: int, change: SharedStep, history: History, commit_url: str) -> dict[str, object]:
+    """A change in the page's list. number: its place among all changes, which the script knows."""
     head = change.head
-    url = commit_url.replace("{commit}", history.commits[head.at].hash)
-    return _Listed(number, sentence(change, history), url, head.step.size > 0 and not head.step.undoes and head.until is None)
+    return {
+        "number": number,
+        "text": sentence(change, history),
+        "url": commit_url.replace("{commit}", history.commits[head.at].hash),
+        "worse": head.step.size > 0 and not head.step.undoes and head.until is None,
+    }
 
 
 def badge(history: History) -> str:
@@ -87,22 +80,11 @@ def badge(history: History) -> str:
     # About 7 px a letter at 11 px, as Verdana and DejaVu Sans have it.
     left, right = 78, 14 + 7 * len(text)
     colour = "#a93b00" if worse else "#0a5ea8"
-    return str(
-        Markup(
-            '<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="peak memory: {text}">'
-            "<!-- badge of memprof --><title>peak memory: {text}</title>"
-            '<rect width="{left}" height="20" rx="3" fill="#444c56"/><rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
-            '<rect x="{inner}" width="6" height="20" fill="{colour}"/>'
-            '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
-            '<text x="{left_middle}" y="14">peak memory</text><text x="{right_middle}" y="14">{text}</text></g></svg>'
-        ).format(
-            width=left + right,
-            text=escape(text),
-            left=left,
-            right=right,
-            inner=left,
-            colour=colour,
-            left_middle=left / 2,
-            right_middle=left + right / 2,
-        )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="peak memory: {text}">'
+        f"<!-- badge of memprof --><title>peak memory: {text}</title>"
+        f'<rect width="{left}" height="20" rx="3" fill="#444c56"/><rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
+        f'<rect x="{left}" width="6" height="20" fill="{colour}"/>'
+        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{left / 2}" y="14">peak memory</text><text x="{left + right / 2}" y="14">{text}</text></g></svg>'
     )

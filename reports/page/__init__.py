@@ -96,22 +96,15 @@ def _by_place(runs: Sequence[Run]) -> list[Run]:
     return [next(left) if run.job.at else run for run in runs]
 
 
-class _Growth(Struct, frozen=True):
-    """The picture of growth as base64 of an SVG, and its verdicts in words."""
-
-    picture: str
-    sentences: Sequence[str]
-
-
-def _growth(runs: Sequence[Run]) -> _Growth | None:
-    """What runs of `memprof grow` tell, None if there are none."""
+def _growth(runs: Sequence[Run]) -> dict[str, object] | None:
+    """What runs of `memprof grow` tell: the picture as base64 of an SVG, and the verdicts in words; None if there are none."""
     followed = [run for run in runs if run.followed]
     if not followed:
         return None
     from ..pictures import growth, saving  # bring matplotlib along, which no other page needs
 
     panels = growth.panels(followed)
-    return _Growth(saving.embedded(growth.draw(panels)), [panel.title for panel in panels])
+    return {"picture": saving.embedded(growth.draw(panels)), "sentences": [panel.title for panel in panels]}
 
 
 class _Law(Struct, frozen=True):

@@ -18,16 +18,14 @@ def machines(runs: Sequence[Run]) -> list[tuple[str, tuple[str, ...]]]:
     return [(name, tuple(of(machine) for machine in distinct)) for name, of in FACTS.items()]
 
 
-def _swap(machine: Machine) -> str:
-    return f", {format_bytes(machine.swap_bytes)} of swap" if machine.swap_bytes else ", no swap"
-
-
 # The facts of a machine.
 FACTS: dict[str, Callable[[Machine], str]] = {
     "machine": lambda machine: machine.name,
     "processor": lambda machine: f"{machine.cpu} ({machine.arch})",
     "CPUs": lambda machine: str(machine.cpus) if machine.cpus == machine.cpus_usable else f"{machine.cpus}, {machine.cpus_usable} usable",
-    "memory": lambda machine: format_bytes(machine.memory_bytes) + _swap(machine),
+    "memory": lambda machine: (
+        f"{format_bytes(machine.memory_bytes)}, {f'{format_bytes(machine.swap_bytes)} of' if machine.swap_bytes else 'no'} swap"
+    ),
     "kernel": lambda machine: machine.kernel,
     "C library": lambda machine: machine.libc,
     "pages": lambda machine: f"{format_bytes(machine.page_bytes)}, transparent huge pages: {machine.huge_pages}",
@@ -78,9 +76,5 @@ _CONDITIONS: dict[str, Callable[[Run], str]] = {
 
 def when(runs: Sequence[Run]) -> str:
     """The day of the runs, or the first and the last."""
-    days = sorted({_day(run) for run in runs if run.started_ns})
+    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(run.started_ns // 10**9)) for run in runs if run.started_ns})
     return "" if not days else days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-
-
-def _day(run: Run) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(run.started_ns // 10**9))

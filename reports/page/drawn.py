@@ -13,7 +13,7 @@ import numpy
 from msgspec import Struct
 
 from memprof.records import metrics, summary
-from memprof.records.types import Mark, Run
+from memprof.records.types import Run
 
 from .. import rows as naming
 from ..columns import (
@@ -22,6 +22,7 @@ from ..columns import (
     RunPhase,
     columns,
     device_over,
+    polled_peak,
     run_peak,
     spans,
     thin,
@@ -50,7 +51,7 @@ class PhaseFigure(Struct, frozen=True):
     peak_bytes: int
     exact: bool
     polled: bool
-    finished: bool = True
+    finished: bool
 
 
 class Trace(Struct, frozen=True):
@@ -148,10 +149,8 @@ def _trace(run: Run, most: int) -> Trace:
     rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
     begin_ns = zero_ns(run, rows)
     chosen = spans(run, rows)
-    phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
-    peak = run_peak(run, rows, chosen)
-    if chosen and chosen[-1].mark is None and (failed := _unfinished(chosen[-1], rows, begin_ns)) is not None:
-        phases = (*phases, failed)
+    phases = tuple(figure for span in chosen if (figure := _phase(span, rows, begin_ns)) is not None)
+    highest = run_peak(run, rows, chosen)
     device = visible_devices(run.timeline)
     rows = thin(_with_steps(with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
     # A sample may precede the first phase by a moment.
@@ -160,8 +159,8 @@ def _trace(run: Run, most: int) -> Trace:
     return Trace(
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} {run.outcome.where}".rstrip(),
-        peak_bytes=peak.bytes if peak is not None else run.timeline.rss_max_bytes,
-        peak_phase=peak.phase if peak is not None else "",
+        peak_bytes=highest.bytes if highest is not None else run.timeline.rss_max_bytes,
+        peak_phase=highest.phase if highest is not None else "",
         phases=phases,
         tick_ns=tick_ns,
         t=packed(since // tick_ns, "<u4"),
@@ -187,25 +186,18 @@ def _with_steps(rows: ColumnArrays, times: Array) -> ColumnArrays:
     return ColumnArrays(t_ns, *(numpy.interp(t_ns, rows.t_ns, column).astype(numpy.int64) for column in (rows.rss, rows.file, rows.vms)))
 
 
-def _unfinished(span: RunPhase, rows: ColumnArrays, begin_ns: int) -> PhaseFigure | None:
-    """The phase in which a run failed, as far as it was polled; None where it was not."""
-    inside = rows.between(span.begin_ns, span.end_ns)
-    if not len(inside):
+def _phase(span: RunPhase, rows: ColumnArrays, begin_ns: int) -> PhaseFigure | None:
+    """None for a phase in which the run failed before it was polled."""
+    mark, seen = span.mark, polled_peak(span, rows)
+    if mark is None and seen is None:
         return None
-    at = int(inside.rss.argmax())
-    sides = span.begin_ns - begin_ns, span.end_ns - begin_ns, int(inside.t_ns[at]) - begin_ns
-    return PhaseFigure(span.phase, *sides, int(inside.rss[at]), exact=False, polled=True, finished=False)
-
-
-def _phase(mark: Mark, rows: ColumnArrays, begin_ns: int) -> PhaseFigure:
-    inside = rows.between(mark.begin_ns, mark.end_ns)
-    at_ns = int(inside.t_ns[inside.rss.argmax()]) if len(inside) else (mark.begin_ns + mark.end_ns) // 2
     return PhaseFigure(
-        mark.phase,
-        mark.begin_ns - begin_ns,
-        mark.end_ns - begin_ns,
-        at_ns - begin_ns,
-        mark.height_bytes,
-        mark.sure,
-        mark.interval_ns > 0,
+        name=span.phase,
+        begin_ns=span.begin_ns - begin_ns,
+        end_ns=span.end_ns - begin_ns,
+        at_ns=(seen.t_ns if seen is not None else (span.begin_ns + span.end_ns) // 2) - begin_ns,
+        peak_bytes=mark.height_bytes if mark is not None else seen.bytes if seen is not None else 0,
+        exact=mark is not None and mark.sure,
+        polled=mark is None or mark.interval_ns > 0,
+        finished=mark is not None,
     )

@@ -25,23 +25,13 @@ _PEAK = METRICS["rss_peak_bytes"]
 
 
 class _Peak(Struct, frozen=True):
-    """The PEAK of a variant, with its runs."""
+    """The PEAK of a variant, in words and where it is reached, with its runs."""
 
     label: str
     row: Row
     runs: Sequence[Run]
-
-    @property
-    def shown(self) -> str:
-        return size(self.row)
-
-    @property
-    def phase(self) -> str:
-        return summary.peak_phase(self.runs)
-
-    @property
-    def bound(self) -> int:
-        return max(run.machine.peak_bound_bytes for run in self.runs)
+    shown: str
+    phase: str
 
 
 def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
@@ -51,7 +41,8 @@ def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
     for machine in machines:
         here = {key: group for key, group in groups.items() if key.machine == machine}
         measured = [row for group in here.values() for row in summary.summarise(group, (_PEAK.name,)) if row.phase == PEAK]
-        peaks = [_Peak(rows.label(row.key, [name for name in names if name != "machine"]), row, here[row.key]) for row in measured]
+        parts = [name for name in names if name != "machine"]
+        peaks = [_Peak(rows.label(row.key, parts), row, here[row.key], size(row), summary.peak_phase(here[row.key])) for row in measured]
         subject = "variants and thread counts" if "threads" in names else "variants"
         where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")
         yield Markup(" ").join(part for part in (where + _finding(peaks, subject, bool(where)), _failed(here)) if part)
@@ -102,7 +93,7 @@ def _more(highest: _Peak, lowest: _Peak) -> str:
 
 def _doubt(highest: _Peak, lowest: _Peak) -> str:
     difference = highest.row.median - lowest.row.median
-    if difference <= max(highest.bound, lowest.bound):
+    if difference <= max(run.machine.peak_bound_bytes for run in (*highest.runs, *lowest.runs)):
         return ", a difference finer than the kernel counts"
     if highest.row.min <= lowest.row.max:
         return ", a difference within the spread of their repeats"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from memprof.base.errors import InputError, UsageError, near
 from memprof.base.terminal_text import plain
 from memprof.base.units import capitalised
-from memprof.records import metrics, summary
+from memprof.records import metrics
 from memprof.records.metrics import Metric
 from memprof.records.summary import Key
 from memprof.records.types import PEAK, Machine, Run
 
 from .. import modes, ran
-from ..rows import named_with_models, whole_programs
+from ..rows import named_with_models, phase_of, whole_programs
 from ..soundness import sound
 from ..tables import missing
 from ..tables.grid import Unit, choose_unit
@@ -128,8 +128,3 @@ def unit(metric: Metric, phase: str | None, drawn: Sequence[float]) -> Unit:
 def in_phase(phase: str) -> str:
     """` in EXECUTE`, or nothing for PEAK, which is no phase."""
     return "" if phase == PEAK else f" in {plain(phase)}"
-
-
-def phase_of(metric: Metric, phase: str | None, runs: Iterable[Run] = ()) -> str:
-    """The named phase, or else the one that tables show of this metric for these runs."""
-    return phase or (PEAK if metric.name in metrics.PEAKS else summary.timed_phase(runs))

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from msgspec import Struct
 
 from memprof.base.errors import InputError
 from memprof.base.units import capitalised, counted, format_bytes
@@ -94,15 +93,10 @@ def arena_heights(drawn: Sequence[Drawn], high: float, least: float) -> list[flo
     return [max(high * arena_size(order.arena) / most, least) for order, _, _ in drawn]
 
 
-class RectangleLabel(Struct, frozen=True):
-    """The text in a rectangle, empty without room, and whether it stands upright; without escapes."""
+def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[tuple[str, bool]]:
+    """A label for each tensor of an arena: the text in its rectangle, without escapes and empty without room, and whether it stands upright.
 
-    text: str = ""
-    upright: bool = False
-
-
-def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[RectangleLabel]:
-    """A label for each tensor of an arena. across, up: inches of a step and of a byte.
+    across, up: inches of a step and of a byte.
 
     Names are written if they fit into every rectangle that is wide enough for a name at all. Otherwise a label is the kind of the operator that
     writes the tensor and the step, or the step alone.
@@ -120,13 +114,8 @@ def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: floa
         texts = [f"{lettering.readable(mapped.kinds[order.order[tensor.lower]])} {step}", step]
         texts = [name] if tensor.name in given or (whole and width > _NAME_LEAST) else texts
         ways = ((False, width, height), (True, height, width))
-        fitting = (
-            RectangleLabel(text, on)
-            for text in texts
-            for on, room, least in ways
-            if lettering.width(text, size) <= room - 0.06 and least >= line
-        )
-        labels.append(next(fitting, RectangleLabel()))
+        fitting = ((text, on) for text in texts for on, room, least in ways if lettering.width(text, size) <= room - 0.06 and least >= line)
+        labels.append(next(fitting, ("", False)))
     return labels
 
 
@@ -239,7 +228,7 @@ def _strip(sheet: Sheet, top: float, wide: float, runs: Sequence[tuple[int, int,
             sheet.text(_LEFT + (lower + upper) / 2 * across, top + 0.02, text, size=_NAME_SIZE, ha="center")
 
 
-def _arena(axes: Axes, order: Ordered, labels: Sequence[RectangleLabel], unit: Unit, inches: tuple[float, float], up: float) -> None:
+def _arena(axes: Axes, order: Ordered, labels: Sequence[tuple[str, bool]], unit: Unit, inches: tuple[float, float], up: float) -> None:
     """up: inches of a byte."""
     placed = order.arena.placed if order.arena else ()
     corners, colours, edges = [], [], []
@@ -256,7 +245,7 @@ def _arena(axes: Axes, order: Ordered, labels: Sequence[RectangleLabel], unit: U
     axes.set_ylabel(f"offset ({unit.name})")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(max(2, round(inches[1] / 0.35))))
-    for tensor, label in zip(placed, labels, strict=True):
+    for tensor, (text, upright) in zip(placed, labels, strict=True):
         middle = ((tensor.lower + tensor.upper) / 2, (tensor.offset + tensor.bytes / 2) / unit.size)
-        turned = 90 if label.upright else 0
-        axes.text(*middle, lettering.escaped(label.text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)
+        turned = 90 if upright else 0
+        axes.text(*middle, lettering.escaped(text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)

@@ -16,7 +16,7 @@ from memprof.records.modes import middle
 from memprof.records.summary import Key
 from memprof.records.types import Run
 
-from ..rows import named
+from ..rows import named, phase_of
 from ..tables import headline
 from ..tables.grid import Unit
 from . import choosing, lettering, style
@@ -73,7 +73,7 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
         top = sheet.tops[model]
         for metric, strips in block:
             called_here = [texts[strip.key] for strip in strips]
-            where = choosing.phase_of(metric, phase, runs)
+            where = phase_of(metric, phase, runs)
             _block(sheet, top + _TITLES, indent, _row_height(strips), strips, called_here, metric, where, units[metric.name])
             top += _panel_height(strips)
     return sheet.figure

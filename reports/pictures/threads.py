@@ -16,6 +16,7 @@ from memprof.records.metrics import Metric
 from memprof.records.modes import middle
 from memprof.records.types import Run
 
+from ..rows import phase_of
 from ..tables import headline
 from ..tables.grid import Unit
 from . import choosing, lettering, style
@@ -54,7 +55,11 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     if len(names) > _MOST_LINES:
         names = names[:_MOST_LINES]
         series = [line for line in series if line.name in names]
-    units = {metric.name: choosing.unit(metric, phase, _all_values(series, metric, phase)) for metric in wanted}
+    every = [group for line in series for group in line.runs.values()]
+    units = {
+        metric.name: choosing.unit(metric, phase, [value for group in every for value in choosing.values(group, metric, phase)])
+        for metric in wanted
+    }
     legend = [LegendEntry(text, line=_look(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
         legend.append(LegendEntry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
@@ -82,10 +87,6 @@ def _look(index: int) -> dict[str, Any]:
     return {**style.line(index), "markersize": 6.5, "linewidth": 1.4}
 
 
-def _all_values(series: Sequence[ThreadSeries], metric: Metric, phase: str | None) -> list[float]:
-    return [value for line in series for group in line.runs.values() for value in choosing.values(group, metric, phase)]
-
-
 def _panel(
     axes: Axes, series: Mapping[int, ThreadSeries], counts: Sequence[int | None], metric: Metric, phase: str | None, unit: Unit
 ) -> None:
@@ -111,6 +112,6 @@ def _panel(
     axes.set_xlabel("threads", labelpad=1)
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.grid(axis="y")
-    where = choosing.phase_of(metric, phase, [run for line in series.values() for group in line.runs.values() for run in group])
+    where = phase_of(metric, phase, [run for line in series.values() for group in line.runs.values() for run in group])
     title = unit.caption(metric.title + choosing.in_phase(where))
     axes.set_title(lettering.label(title, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)

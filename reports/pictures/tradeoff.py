@@ -20,7 +20,7 @@ from memprof.records.modes import middle
 from memprof.records.summary import Key
 from memprof.records.types import RUN, Run
 
-from ..rows import named
+from ..rows import named, phase_of
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
@@ -102,7 +102,7 @@ def render(
     """
     metric = metrics.metric(memory)
     choosing.need_success(runs)
-    phase = choosing.phase_of(metric, phase, runs)
+    phase = phase_of(metric, phase, runs)
     grouped = summary.groups(runs)
     called = named(grouped)
     points = {model: _points(block, called, metric, phase, rows or {}, left_out) for model, block in choosing.by_model(grouped).items()}

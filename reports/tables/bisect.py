@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from memprof.explain.records import Explanation
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 from memprof.regressions.bisect.bisect import Bisected
-from memprof.regressions.bisect.bisect_request import StepSide
+from memprof.regressions.bisect.bisect_request import StepSide, heap_folder
 from memprof.regressions.bisect.search import VersionStep
 from memprof.regressions.bisect.undo_search import Undoing
 
@@ -33,12 +34,10 @@ def render(answer: Bisected, format: str = "markdown") -> str:
 
 def sentences(answer: Bisected) -> list[str]:
     """The answer, one line per step and lines on what changed there."""
-    searched, versions = answer.searched, answer.versions
+    searched, versions, name = answer.searched, answer.versions, answer.question.key.label
     if not searched.steps:
         ends = f"{versions.labels[min(searched.values)]} and {versions.labels[max(searched.values)]}"
-        return [
-            f"{_head(answer)}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."
-        ]
+        return [f"{name}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."]
     lines = []
     for number, step in enumerate(searched.steps):
         lines.append(_step(answer, step, answer.phases[number]))
@@ -46,16 +45,12 @@ def sentences(answer: Bisected) -> list[str]:
             lines.append(f"Between them also differ: {', '.join(answer.also[number])}.")
         if number < len(answer.sides):
             lines += _changes(*answer.sides[number], answer.phases[number], _size(answer, step))
+            lines += _heap_profiles(answer, step, *answer.sides[number])
         undoing = answer.undoing[number]
         if undoing is not None:
             lines.append(_undoing(undoing, step, answer))
     lines[0] += f"; {_effort(answer)}"
     return lines
-
-
-def _head(answer: Bisected) -> str:
-    key = answer.question.key
-    return key.label
 
 
 def _what(answer: Bisected) -> str:
@@ -79,7 +74,7 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     figures = f"{name} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
     share = f" ({head.median / base.median - 1:+.1%})" if base.median else ""
     where = f", in {phase}" if phase != question.phase else ""
-    text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {_head(answer)}"
+    text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {answer.question.key.label}"
     if step.between:
         named = listed([answer.versions.labels[place] for place in step.between], 4)
         text += f"; it may lie at any of these too, which could not be measured: {named}"
@@ -113,12 +108,21 @@ def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterat
         beside = f"; all slices together {_bytes(whole)}, the step {size}" if size else ""
         yield f"What changed at the {when}: {named}{beside}."
     else:
-        yield "What changed: no slice of memory that explain sees at a phase's end; it is gone by then."
+        yield "The looks at both sides see no difference: what makes the step is freed before its phase ends."
     already = {settings(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
     advice = [proposal for finding in after.explanation.findings for proposal in finding.proposals if proposal.settings]
     new = [proposal for proposal in advice if settings(proposal.settings) not in already]
     for proposal in new[:2]:
         yield f"Only the newer side has the advice: {settings(proposal.settings)}."
+
+
+def _heap_profiles(answer: Bisected, step: VersionStep, before: StepSide, after: StepSide) -> Iterator[str]:
+    """The command that shows a step which no look saw, where one can be given."""
+    if before.explanation is None or after.explanation is None or _moved(before.explanation, after.explanation, "")[0]:
+        return
+    if before.heap_record and after.heap_record:
+        diff = shlex.join(["memprof", "heap", "diff", *(heap_folder(answer.versions.labels[place]) for place in (step.before, step.at))])
+        yield f"Two heap profiles show who allocates it: {before.heap_record} && {after.heap_record} && {diff}"
 
 
 def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:

@@ -12,9 +12,9 @@ from memprof.base.units import counted, format_bytes
 from memprof.records import summary
 from memprof.records.summary import Key, Row, whole
 from memprof.records.types import COMMAND, PEAK, Run
+from memprof.subjects.job_command import command_line
 
 from .. import modes
-from ..command_line import command_line
 from ..rows import exactness_notes
 from . import grid
 from .grid import Section, TextTable

@@ -12,7 +12,7 @@ from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
 from memprof.records.types import Charged, DeviceKind, Process, Run, Value
 
-from ..rows import label_names, labels
+from ..rows import key_columns, label_names, labels
 from . import devices, grid
 from .control_group import looked_at
 from .grid import TextTable
@@ -52,23 +52,16 @@ def _known(record: Process | DeviceKind | Charged) -> dict[str, Any]:
 
 def _values(groups: Groups, unit: str | None) -> list[TextTable]:
     """The last value that a run reported under each name; the median over the repeats. A word where a repeat's last was no finite number."""
-    lasts = {key: [{value.name: value for value in run.values} for run in group] for key, group in groups.items()}
-    shown = {
-        name: {key: _value([last[name] for last in each if name in last]) for key, each in lasts.items()}
-        for name in dict.fromkeys(name for each in lasts.values() for last in each for name in last)
-    }
-    if not shown:
-        return []
-    numbers = {name: [value for value in values.values() if isinstance(value, float)] for name, values in shown.items()}
+    lasts = [[{value.name: value for value in run.values} for run in group] for group in groups.values()]
+    reported = dict.fromkeys(name for each in lasts for last in each for name in last)
+    shown = {name: [_value([last[name] for last in each if name in last]) for each in lasts] for name in reported}
+    numbers = {name: [value for value in values if isinstance(value, float)] for name, values in shown.items()}
     size = grid.choose_unit(BYTES, [value for name, values in numbers.items() if name.endswith("_bytes") for value in values], unit)
-    columns = {name: titled(name, numbers[name], size) for name in shown}
-    names = label_names(groups)
-    rows = tuple(
-        (*labels(key, names), *(value if isinstance(value := shown[name][key], str) else columns[name][1].cell(value) for name in shown))
-        for key in groups
-    )
-    header = (*names, *(title for title, _ in columns.values()))
-    return [TextTable("Reported by the program itself, last", header, rows, len(names))]
+    columns = key_columns(groups)
+    for name, values in shown.items():
+        title, own = titled(name, numbers[name], size)
+        columns.append((title, [value if isinstance(value, str) else own.cell(value) for value in values]))
+    return [grid.of_columns("Reported by the program itself, last", columns, len(columns) - len(shown))] if shown else []
 
 
 def _value(reported: Sequence[Value]) -> float | str | None:

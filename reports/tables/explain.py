@@ -27,6 +27,7 @@ from memprof.explain.records import (
     Finding,
     Held,
     Verified,
+    where,
 )
 from memprof.records.metrics import BYTES
 from memprof.records.modes import middle
@@ -115,11 +116,6 @@ def nothing(explanation: Explanation) -> str:
     if looked < SEEN_SHARE * peak:
         return f"The looks saw at most {format_bytes(looked)} of {format_bytes(peak)}: what the rest consists of is not known."
     return "Nothing was found that makes it larger than it must be."
-
-
-def where(name: str) -> str:
-    phase, _, inside = name.partition("/")
-    return f"near {phase}'s peak" if inside else f"at the end of {phase}"
 
 
 def headline(finding: Finding) -> str:
@@ -329,12 +325,12 @@ def _copies(explanation: Explanation) -> TextTable | None:
     unit = choose_unit(BYTES, [largest])
     looked = [phase for phase in explanation.phases if phase.beyond_one_bytes is not None]
     rows = []
-    for layout, converted, where, freed in kinds:
+    for layout, converted, place, freed in kinds:
         cells = []
         for phase in looked:
-            alike = [copies for copies in phase.held if _kind(copies) == (layout, converted, where, freed)]
+            alike = [copies for copies in phase.held if _kind(copies) == (layout, converted, place, freed)]
             cells.append(f"{_cell(alike[0].bytes, unit.size, largest)} of {alike[0].copies}" if alike else "-")
-        rows.append((f"{layout}{f' as {converted}' if converted else ''}", f"{where}{', freed' if freed else ''}", *cells))
+        rows.append((f"{layout}{f' as {converted}' if converted else ''}", f"{place}{', freed' if freed else ''}", *cells))
     heads = tuple(short(phase.name) for phase in looked)
     return TextTable(
         f"{unit.caption('Copies of weights')}, of so many {explanation.noun}s' copies", ("layout", "where", *heads), tuple(rows), labels=2

@@ -63,8 +63,8 @@ def _of_peaks(groups: Groups, peaks: Sequence[Row]) -> str:
 def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) -> str:
     """The PEAKs of one model, which alone can be compared. names: of the rows, where the sentence has several."""
     if len(peaks) == 1:
-        row = peaks[0]
-        return f"{place(row.key)}: PEAK is {size(row)}, {_circumstances(groups[row.key])}."
+        row, group = peaks[0], groups[peaks[0].key]
+        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phase(group)}{_above(group)}{_stays(group)}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
     least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
@@ -176,10 +176,6 @@ def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
 def size(row: Row) -> str:
     """A PEAK as people read it, of a row in modes each of them, with the sign of one that is not exact."""
     return f"{'≥' if row.swapped else '' if row.exact else '~'}{modes.of_row(row)}"  # as in the tables
-
-
-def _circumstances(group: Sequence[Run]) -> str:
-    return f"in {summary.peak_phase(group)}{_above(group)}{_stays(group)}"
 
 
 def _stays(group: Sequence[Run]) -> str:

@@ -17,7 +17,7 @@ from memprof.versions.history_file import Checked, History, Hit, MetricLine, Sha
 
 from ..rows import key_fields, part
 from . import grid
-from .grid import Section, Unit
+from .grid import Section
 
 _MOST_NAMED = 4
 
@@ -92,8 +92,8 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
         ("date", [time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)) for commit in commits]),
     ]
     for name, line, medians in zip(labels(shown), shown, values, strict=True):
-        steps = {line.places[step.at]: step for step in line.steps}
-        columns.append((name, [_cell(medians.get(place), steps.get(place), unit) for place in range(first, len(history.commits))]))
+        arrows = {line.places[step.at]: f"{arrow(step)} " for step in line.steps}
+        columns.append((name, [f"{arrows.get(place, '')}{unit.cell(medians.get(place))}" for place in range(first, len(history.commits))]))
     return Section("", (grid.of_columns(unit.caption(f"{metrics.METRICS[metric].title}, {phase}"), columns, 2),), ())
 
 
@@ -105,13 +105,7 @@ def labels(lines: Sequence[MetricLine]) -> list[str]:
 
 
 def _part(line: MetricLine, name: str) -> str:
-    if name == "machine":
-        return f"machine {line.machine + 1}"
-    return part(line.key, name)
-
-
-def _cell(value: float | None, step: LevelStep | None, unit: Unit) -> str:
-    return unit.cell(value) if step is None else f"{arrow(step)} {unit.cell(value)}"
+    return f"machine {line.machine + 1}" if name == "machine" else part(line.key, name)
 
 
 def arrow(step: LevelStep) -> str:

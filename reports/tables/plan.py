@@ -61,19 +61,19 @@ def exact(bytes: int, unit: Unit) -> str:
     return f"{bytes:,}" if unit.size == 1 else unit.cell(bytes)
 
 
-def _columns(analysis: Analysis) -> list[Ordered]:
-    return [analysis.chosen, *([analysis.best] if analysis.best is not None and analysis.best is not analysis.chosen else [])]
-
-
 def _costs(analysis: Analysis, wanted: str | None) -> TextTable:
-    orders = _columns(analysis)
+    orders = [analysis.chosen, *([analysis.best] if analysis.best is not None and analysis.best is not analysis.chosen else [])]
     unit = unit_of([order.peak_bytes for order in orders], wanted)
     least = "at least " if analysis.unsized else ""
     rows = [("peak of tensors", *(least + exact(order.peak_bytes, unit) for order in orders))]
     if analysis.best is not None:
         rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(analysis, unit)))
-    for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
-        rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
+    greedy = [exact(order.arena.greedy_bytes, unit) if order.arena else "-" for order in orders]
+    for label, texts in (
+        ("arena, greedy by size (TFLite's rule)", greedy),
+        ("arena, exact packer", [_packed(order, unit) for order in orders]),
+    ):
+        rows.append((label, *(text if text == "-" else least + text for text in texts)))
     rows.append(
         (
             "forced by",
@@ -90,10 +90,6 @@ def _bound(analysis: Analysis, unit: Unit) -> str:
     assert analysis.lower_bound_bytes is not None and analysis.best is not None
     proven = "as far as sizes are known" if analysis.unsized else "proven"
     return f"{exact(analysis.lower_bound_bytes, unit)}, {proven if analysis.proven else 'not proven to be reached'}"
-
-
-def _greedy(order: Ordered, unit: Unit) -> str:
-    return exact(order.arena.greedy_bytes, unit) if order.arena else "-"
 
 
 def _packed(order: Ordered, unit: Unit) -> str:

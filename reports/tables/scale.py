@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from memprof.base.terminal_text import shortened
 from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
-from memprof.growth.laws.laws import FARTHEST, Coefficient, Law, bounds
+from memprof.growth.laws.laws import FARTHEST, Law, bounds
 from memprof.growth.laws.terms import SizePoint
 from memprof.growth.scale.answer import PeakChange, PlaceRun, Scaled, Within, words_of
 from memprof.records.metrics import BYTES
@@ -104,10 +104,6 @@ def per(amount: float) -> str:
     return f"{sign}{value:.{2 if value < 10 else 1}f} {unit}"
 
 
-def _interval(coefficient: Coefficient) -> str:
-    return f"{per(coefficient.low_bytes)} to {per(coefficient.high_bytes)}"
-
-
 def _coefficients(scaled: Scaled) -> TextTable:
     rows = []
     for named in scaled.laws:
@@ -118,7 +114,8 @@ def _coefficients(scaled: Scaled) -> TextTable:
         for place, coefficient in enumerate(named.law.coefficients):
             words = coefficient.term.words or "constant"
             error = "" if place else ("-" if named.law.error is None else f"{named.law.error:.1%}")
-            rows.append(("" if place else named.name, words, per(coefficient.bytes), _interval(coefficient), error))
+            interval = f"{per(coefficient.low_bytes)} to {per(coefficient.high_bytes)}"
+            rows.append(("" if place else named.name, words, per(coefficient.bytes), interval, error))
     header = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
     return TextTable("Laws", header, tuple(rows), labels=2)
 

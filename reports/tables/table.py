@@ -28,7 +28,7 @@ from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
 from memprof.base.units import format_duration, listed, parse_bytes
 from memprof.records import metrics, summary, work
-from memprof.records.metrics import BYTES, NS, PEAKS, Metric
+from memprof.records.metrics import BYTES, NS, Metric
 from memprof.records.modes import middle
 from memprof.records.store import units_done
 from memprof.records.summary import Key
@@ -36,7 +36,7 @@ from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
 from .. import modes, ran, run_rows
-from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, whole_programs
+from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, phase_of, whole_programs
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
@@ -197,7 +197,7 @@ class ReportTables(Struct, frozen=True):
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         tables = []
         for metric in shown:
-            where = phase or _usual_phase(metric, runs)
+            where = phase_of(metric, phase, runs)
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {row: [([], where) for _ in heads] for row, _ in places.values()}
             for key, group in groups.items():
                 row, head = places[key]
@@ -269,7 +269,8 @@ class ReportTables(Struct, frozen=True):
         chosen = (middle(values, metric.unit) if self.stat == "median" else STATISTICS[self.stat](values)) / unit.size
         spread = self.stat in ("median", "mean", "geomean")
         text = grid.spread(chosen, [value / unit.size for value in values]) if spread else grid.number(chosen)
-        if any(metrics.swapped(run, _measured(column), metric) for run in having) and metric.name in metrics.HIGH_WATER_MARKS:
+        measured = STARTUP if column == BASELINE else column
+        if any(metrics.swapped(run, measured, metric) for run in having) and metric.name in metrics.HIGH_WATER_MARKS:
             return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
 
@@ -346,21 +347,12 @@ def _by_machine(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: places[run.machine.name])
 
 
-def _usual_phase(metric: Metric, runs: Sequence[Run]) -> str:
-    return PEAK if metric.name in PEAKS else summary.timed_phase(runs)
-
-
 def _beside_swap(shown: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
     """These metrics, and behind the peak of RSS the peak of RSS and swap if pages were swapped out in any run."""
     peak, both = (metrics.METRICS[name] for name in ("rss_peak_bytes", "rss_swap_peak_bytes"))
     if peak not in shown or both in shown or not any(mark.swapped_bytes for run in runs for mark in run.marks):
         return list(shown)
     return [each for metric in shown for each in ((metric, both) if metric is peak else (metric,))]
-
-
-def _measured(column: str) -> str:
-    """The phase that a column's values are of."""
-    return STARTUP if column == BASELINE else column
 
 
 def cells_note(runs: Sequence[Run], stat: str = "median", timed: bool = True) -> str:
@@ -431,13 +423,9 @@ def _on_figures(group: Sequence[Run]) -> list[str]:
 def _sentences(group: Sequence[Run]) -> list[str]:
     sentences = [*ran.failures(group), *modes.notes(group)]
     sentences += _alike([control_group.sentences(run) for run in group])
-    sentences += _alike([_freed(run) for run in group])
+    # Of a run of `memprof grow`: why its memory may not be that of `memprof run`.
+    sentences += _alike([list(filter(None, [work.freed_before(run)])) if run.job.use is not None else [] for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
-
-
-def _freed(run: Run) -> list[str]:
-    """Of a run of `memprof grow`: why its memory may not be that of `memprof run`."""
-    return [freed] if run.job.use is not None and (freed := work.freed_before(run)) is not None else []
 
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")

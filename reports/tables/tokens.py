@@ -11,7 +11,7 @@ from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import Key
 from memprof.records.types import GENERATE, PROMPT, REQUEST, Run
 
-from ..rows import label_names, labels
+from ..rows import key_columns
 from . import grid
 from .grid import TextTable, Unit
 
@@ -35,9 +35,8 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     def known(figures: Figures) -> list[float]:
         return [figure for each in figures for figure in each if figure is not None]
 
-    names = label_names(groups)
-    columns = [(name, [labels(key, [name])[0] for key in groups]) for name in names]
-    columns += [(f"{phase}, tokens/s", _cells(of_runs(partial(_speed_in, phase)), Unit("", 1))) for phase in phases]
+    heads = key_columns(groups)
+    columns = [*heads, *((f"{phase}, tokens/s", _cells(of_runs(partial(_speed_in, phase)), Unit("", 1))) for phase in phases)]
     firsts = of_runs(lambda run: metrics.value(run, REQUEST, metrics.METRICS["first_token_ns"]))
     if known(firsts):
         time = grid.choose_unit(NS, known(firsts))
@@ -48,7 +47,7 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
         columns.append(("refaults", _cells(refaults)))
     size = grid.choose_unit(BYTES, known(read), unit)
     columns.append((size.caption("read from disk"), _cells(read, size)))
-    return [grid.of_columns("Tokens, and the pages that were not in memory meanwhile", columns, len(names))]
+    return [grid.of_columns("Tokens, and the pages that were not in memory meanwhile", columns, len(heads))]
 
 
 def _speed_in(phase: str, run: Run) -> float | None:

@@ -67,7 +67,8 @@ def main(order):
     quiet("maintenance set target-non-stop off")  # or the other threads would run on while a thread is looked at
     quiet("handle all nostop noprint pass")
     quiet("handle SIGINT nostop noprint pass")
-    for name in ("LINES", "COLUMNS", "MEMPROF_MARKS"):
+    # gdb's own sizes of a terminal, what only the tracer writes to, and its claim to be the process that holds a ballast.
+    for name in ("LINES", "COLUMNS", "MEMPROF_MARKS", "MEMPROF_BALLAST_HOLDER"):
         quiet("unset environment " + name)
     os.environ["SHELL"] = (
         "/bin/sh"  # gdb starts the program with it (without a shell it would not heed quotes); the program sees its own SHELL

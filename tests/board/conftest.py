@@ -26,5 +26,5 @@ def board() -> Iterator[Board]:
 
 @pytest.fixture(scope="session")
 def wide_board() -> Iterator[Board]:
-    """A board with 8 CPUs, and with Debian's Python 3.11."""
-    yield from _board(8, python=True)
+    """A board with 4 CPUs, and with Debian's Python 3.11."""
+    yield from _board(4, python=True)

@@ -133,7 +133,7 @@ def test_model_runs_in_interpreter_on_board(
 ) -> None:
     on = [*reach(wide_board), "--python", "/usr/bin/python3.11"]
     model = scenario(load=[{"allocate": "weights", "bytes": 8 * MIB}])
-    done = memprof("run", model, "-r", "synthetic", *on, "--repeats", "1", "--runs", "2", "-o", "r.jsonl")
+    done = memprof("run", model, "-r", "synthetic", *on, "--repeats", "1", "--runs", "2", "--interval", "20ms", "-o", "r.jsonl")
     assert done.returncode == 0, done.stderr
 
     (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")

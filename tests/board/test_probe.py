@@ -26,6 +26,8 @@ from .making import CACHE
 from .test_places import Words, on, reach  # noqa: F401  (the fixtures)
 
 MIB = 1 << 20
+# The polling period where all that is to be seen stays for a tenth of a second or longer: polls each millisecond keep an emulated CPU busy.
+STEADY_NS = 20 * 10**6
 BOARD = replace(this_machine(), name="board", arch="aarch64", kernel="6.1.0", cpus=2, swap_bytes=0)
 Measured = Callable[..., Run]
 

@@ -20,12 +20,12 @@ def test_python_recorder_answers_on_board(wide_board: Board) -> None:
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
     start = Start(argv=("/bin/sh", "-c", "test $(nproc) = 1 && sleep 1"), command=CommandStart(), cpus=(0,))
 
-    message, machine = Message(job, start, 60 * 10**9, {"": 10**6}), replace(BOARD, cpus=8)
+    message, machine = Message(job, start, 60 * 10**9, {"": 10**6}), replace(BOARD, cpus=4)
 
     run = folded(message, wide_board.answer("python3 -I -S /tmp/recorder.zip", lines(message, machine)), machine)
 
     assert run.outcome.ok, run
-    assert run.machine.peak_bound_bytes == peak_bound(run.machine.kernel, 4096, 8, 1)
+    assert run.machine.peak_bound_bytes == peak_bound(run.machine.kernel, 4096, 4, 1)
     mark = run.mark("RUN")
     assert mark is not None and (mark.rss_peak_bytes or 0) > 0
 

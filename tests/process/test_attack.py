@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import resource
 import signal
 import subprocess
@@ -21,11 +22,8 @@ from memprof.records.types import DeviceKind, Mark
 @pytest.mark.parametrize(
     ("role", "phase", "victim", "number"),
     [
-        ("run", "MODEL_LOAD", "memprof", signal.SIGINT),
         ("run", "MODEL_LOAD", "memprof", signal.SIGKILL),
         ("run", kills.CONVERT, "memprof", signal.SIGTERM),
-        ("run", "EXECUTE", "recorder", signal.SIGKILL),
-        ("run", "PREPARE", "child", signal.SIGKILL),
         ("exec", "RUN", "child", signal.SIGTERM),
         ("tune", "PREPARE", "memprof", signal.SIGTERM),  # ends with 130 and its proposals
         ("doctor", kills.ANY, "memprof", signal.SIGTERM),
@@ -96,7 +94,6 @@ def hostile_place():
         ("a timeline that unpacks to 760 MiB", "trace"),
         ("a small model of a large tensor", "plan"),
         ("a history of 100,000 repeats", "history"),
-        ("a packed profile of pprof of 1 GiB", "heap"),
     ],
 )
 def test_hostile_files_bounded(hostile_place, monkeypatch, kind, command):
@@ -112,7 +109,7 @@ def test_hostile_files_bounded(hostile_place, monkeypatch, kind, command):
 def bounded():
     """The test's process gets so much more memory at most: what reads without an end fails, and takes nothing from others."""
     pages, limits = int(Path("/proc/self/statm").read_text().split()[0]), resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30), limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 29), limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, limits)
 
@@ -124,6 +121,7 @@ def test_hostile_heap_profiles_bounded(memprof, tmp_path, bounded):
         begin_s = time.process_time()
         done = memprof(*case.words)
         refused = done.returncode == 5 and done.stderr.startswith("memprof: ") and done.stderr.count("\n") == 1
+        refused = refused and not re.search("too little memory|Cannot allocate memory", done.stderr)  # it took all that there was
         if not (done.returncode == 0 or refused) or (tmp_path / "executed").exists() or time.process_time() - begin_s > 10:
             wrong.append(f"{case}: {done.returncode} {done.stderr[-300:]}")
 

@@ -41,7 +41,6 @@ class Elsewhere(NamedTuple):
 ELSEWHERE = (
     Elsewhere(r"^make (demo|test)\b", "every runtime, and the tests themselves", ".ci/run"),
     Elsewhere(r"\bpip install\b|^python3 -m venv ", "an index of packages", "ci/wheel-test"),
-    Elsewhere(r"^pytest ", "a pytest for each test", "process/test_gate_pytest.py::test_memprof_option_shows_each_test"),
     Elsewhere(r"ssh:|^ssh ", "a machine with ssh", "process/test_places.py::test_run_on_place_measures_model"),
     Elsewhere(r"adb:|^adb ", "a device with adb", "process/test_adb.py::test_exec_on_only_device"),
     Elsewhere(r"labgrid|LG_", "a coordinator of labgrid", "process/test_labgrid.py::test_place_acquired_and_released"),
@@ -74,7 +73,6 @@ ELSEWHERE = (
     Elsewhere(r"sessions=1", "1 s", "process/test_scale.py::test_sessions_cost_with_or_without_law"),
     Elsewhere(r"processes=1", "2 s", "process/test_scale.py::test_processes_cost_private_memory_each"),
     Elsewhere(r"fit .*-r ", "4 s", "process/test_fit.py::test_fit_command_reports_limits_and_curve"),
-    Elsewhere(r"heap record .*libonnxruntime", "3 s", "process/test_heap_record.py::test_native_runtime_recorded_by_heaptrack"),
     Elsewhere(r"heap record .* -r ", "10 s", "process/test_heap_record.py::test_massif_model_ends_after_prepare"),
 )
 
@@ -88,9 +86,9 @@ LESS = {
     "attach": {"--for": "200ms"},
     "scale": {"--points": "3"},
     "scale -r": {"--warmup": "0", "--runs": "1"},
-    "tune": {"--time": "2s"},
+    "tune": {"--time": "1s"},
     "tune -r": {"--warmup": "0", "--runs": "1"},
-    "fit": {"--time": "2s"},
+    "fit": {"--time": "1s"},
     "zoo --size": {"--size": "1MiB"},
 }
 # 1 and 3 are verdicts too, and one measurement leads to any of them.

@@ -58,7 +58,7 @@ CASES = [
     pytest.param("openvino", {}, "flat.onnx", SMALL, id="openvino, a reshape"),
     pytest.param("mnn", {}, "flat.onnx", SMALL, id="mnn, a reshape"),
     pytest.param("ncnn", {}, "flat.onnx", SMALL, id="ncnn, a reshape"),
-    pytest.param("tvm", {}, "flat.onnx", SMALL, id="tvm, a reshape"),
+    pytest.param("tvm", {"runtime_only": "on"}, "flat.onnx", SMALL, id="tvm, a reshape"),  # the whole of it takes twice the time to import
 ]
 
 
@@ -119,7 +119,7 @@ def test_torch_outputs_of_each_shape(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_openvino_keeps_kernels_of_shapes(nets: Path) -> None:
     _need("openvino")
-    shapes: tuple[Shapes, ...] = tuple({"input": (1, 3, height, 64)} for height in range(64, 192, 8))
+    shapes: tuple[Shapes, ...] = tuple({"input": (1, 3, height, 64)} for height in range(64, 192, 16))
 
     def rise(**knobs: str) -> int:
         suite = Suite(models=(str(nets / "open.onnx"),), runtimes=("openvino",), set=knobs, threads=(1,), **ONE)
@@ -128,9 +128,9 @@ def test_openvino_keeps_kernels_of_shapes(nets: Path) -> None:
         resident = work.unpack(run.work[0]).rss
         return int(resident[-1] - resident[1])
 
-    # Arenas of malloc and activations of the largest shape come with either; 16 shapes of kernels take some 25 MiB.
+    # Arenas of malloc and activations of the largest shape come with either; 8 shapes of kernels take some 14 MiB.
     kept, without, without_both = rise(), rise(cpu_runtime_cache="0"), rise(cpu_runtime_cache="0", primitive_cache="0")
-    assert kept > without + 5 * MIB and without > without_both + 2 * MIB
+    assert kept > without + 3 * MIB and without > without_both + 2 * MIB
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from support.held_copies import LAYOUTS, holding, named, resident_bytes, score, write_tensors
 from support.looks import READY, told, waiting
 
@@ -40,7 +39,7 @@ def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTenso
 def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
     index = snippets.index(tensors)
     with holding(tensors, kept, noise) as pid:
-        seen = snapshot.take(pid, "x", index)
+        seen = snapshot.take(pid, "x", index.keys)
     return list(waterfall.account(seen, None, index, ()).held)
 
 
@@ -54,7 +53,7 @@ def test_copies_found_with_number_and_layout(tmp_path: Path) -> None:
     kept = [draw.choices((*LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
     index = snippets.index(tensors)
     with holding(tensors, kept, 16 * MIB) as pid:
-        seen = snapshot.take(pid, "x", index)
+        seen = snapshot.take(pid, "x", index.keys)
     held_copies = waterfall.account(seen, None, index, ()).held
     right, exact, claimed, there = score(index, held_copies, kept)
     assert there > 60
@@ -84,7 +83,7 @@ def test_copy_of_file_at_any_alignment(tmp_path: Path) -> None:
     tensors = [written(tmp_path / f"w{shift}.bin", normal(256, 400), shift=shift)[0] for shift in (0, 1, 2, 3, 5)]
     program = f"data = [open(path, 'rb').read() for path in {[tensor.path for tensor in tensors]!r}]; {READY}"
     with waiting(program) as process:
-        seen = snapshot.take(process.pid, "x", index := snippets.index(tensors))
+        seen = snapshot.take(process.pid, "x", (index := snippets.index(tensors)).keys)
     held_copies = waterfall.account(seen, None, index, ()).held
     found = sorted((copy.weight, copy.layout, copy.bytes) for copy in held_copies)
     assert found == [(number, copies.STORED, tensor.bytes) for number, tensor in enumerate(tensors)]
@@ -95,7 +94,7 @@ def test_copy_found_after_conversion(tmp_path: Path) -> None:
     pairs = [(tensor.path, tensor.dtype, target) for tensor, target in zip(tensors, ("float32", "float16"), strict=True)]
     program = f"import numpy; kept = [numpy.fromfile(path, dtype).astype(target) for path, dtype, target in {pairs!r}]; "
     with waiting(program + READY) as process:
-        seen = snapshot.take(process.pid, "x", index := snippets.index(tensors))
+        seen = snapshot.take(process.pid, "x", (index := snippets.index(tensors)).keys)
     held_copies = waterfall.account(seen, None, index, ()).held
     assert {(0, "float32"), (1, "float16")} <= {(copy.weight, copy.converted) for copy in held_copies}
 
@@ -122,10 +121,10 @@ def test_duplicate_tensors_due_twice(tmp_path: Path) -> None:
     index = snippets.index(tensors)
     assert [weight.instances for weight in index.weights] == [2, 1]
     with holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
-        seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
+        seen = waterfall.account(snapshot.take(pid, "x", index.keys), None, index, ())
     assert seen.phase.beyond_one_bytes == 0
     with holding(tensors, [["stored"], ["stored"], ["stored", "stored"]], MIB) as pid:
-        seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
+        seen = waterfall.account(snapshot.take(pid, "x", index.keys), None, index, ())
     assert abs(seen.phase.beyond_one_bytes - tensors[2].bytes) <= 8192
 
 
@@ -133,7 +132,7 @@ def test_tensor_without_copy_not_placed(tmp_path: Path) -> None:
     tensors = written(tmp_path / "w.bin", normal(300, 300), normal(200, 300))
     index = snippets.index(tensors)
     with holding(tensors, [["block8"], []], MIB) as pid:
-        seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
+        seen = waterfall.account(snapshot.take(pid, "x", index.keys), None, index, ())
     assert (seen.phase.unplaced_bytes, seen.phase.unplaced_tensors) == (tensors[1].bytes, 1)
 
 
@@ -148,7 +147,7 @@ def test_freed_weights_not_counted_as_held(tmp_path: Path) -> None:
         f"c.free(kept[1]); c.malloc({tensor.bytes // 4}); print('ready', flush=True); input()"  # a quarter of it is in use again
     )
     with waiting(program) as process:
-        seen = snapshot.take(process.pid, "x", index := snippets.index([tensor]))
+        seen = snapshot.take(process.pid, "x", (index := snippets.index([tensor])).keys)
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
     assert [(copy.freed, copy.copies) for copy in account.phase.held] == [(False, 2), (True, 1)]
@@ -210,7 +209,7 @@ def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:
     )
     with waiting(program) as process:
         before = resident_bytes(process.pid)
-        seen = snapshot.take(process.pid, "x", snippets.index(tensors))
+        seen = snapshot.take(process.pid, "x", snippets.index(tensors).keys)
         moved = resident_bytes(process.pid) - before
     assert seen.hits is not None and len(seen.hits.addresses)
     assert abs(moved) < MIB
@@ -239,9 +238,9 @@ def test_small_weights_not_called_activations(tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
         told(process)
-        seen = snapshot.take(process.pid, "x", index, tiny)
+        seen = snapshot.take(process.pid, "x", index.keys, tiny)
     with_them = waterfall.account(seen, base, index, (), tiny).phase
-    without = waterfall.account(replace(seen, whole=()), base, index, ()).phase
+    without = waterfall.account(seen._replace(whole=()), base, index, ()).phase
     assert abs(with_them.size(ONCE) - total) < 32 << 10, "of some tensors a page was there before"
     assert abs(with_them.size(AGAIN) - again) < 16 << 10
     assert abs(without.size(IN_USE) - with_them.size(IN_USE) - total - again) < 64 << 10
@@ -250,4 +249,4 @@ def test_small_weights_not_called_activations(tmp_path: Path) -> None:
 
 def test_index_empty_without_large_tensors() -> None:
     index = snippets.index([])
-    assert len(index.keys) == 0
+    assert len(index.keys.words) == 0

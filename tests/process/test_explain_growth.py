@@ -8,7 +8,7 @@ import pytest
 from support import recorder_runs
 from support.recorder_runs import runtime_file
 
-from memprof.base.errors import MeasurementError, UsageError
+from memprof.base.errors import MeasurementError
 from memprof.explain import growth as grown
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
@@ -64,24 +64,9 @@ def test_growing_python_lines_named(tmp_path, scenario, nothing_left) -> None:
     assert first.blocks == pytest.approx(RUNS, abs=2)
 
 
-def test_growth_request_refusals(tmp_path, scenario) -> None:
-    cold = order_of(tmp_path, scenario, "pass", warmup=0)
-    for call in (grown.why, grown.lines):
-        with pytest.raises(UsageError, match="at least one iteration of each"):
-            call(cold, recorder_runs.Silent())
-    (program,) = plan(Suite(variants=(failing_command(),), repeats=1)).orders
-    with pytest.raises(UsageError, match="tracemalloc is of Python, and this child is none"):
-        grown.lines(program, recorder_runs.Silent())
-    with pytest.raises(MeasurementError, match="did not stand still at the end of WARMUP and EXECUTE"):
-        grown.why(program, recorder_runs.Silent())
+def test_growth_of_failing_run_refused(tmp_path, scenario) -> None:
     with pytest.raises(MeasurementError, match=r"mine\.json, mine: in WARMUP: ValueError: too much|in WARMUP: ValueError: too much"):
         grown.why(order_of(tmp_path, scenario, "raise ValueError('too much')"), recorder_runs.Silent())
-
-
-def failing_command():
-    from memprof.subjects.suite import parse_cmd
-
-    return parse_cmd("true")
 
 
 def test_grow_why_names_growing_part(memprof, scenario, tmp_path, nothing_left) -> None:

@@ -339,8 +339,8 @@ def test_transient_too_short_for_first_look(memprof, tmp_path: Path, nothing_lef
     answer = explained(memprof, tmp_path, "--", engine(tmp_path, SPIKES))
     assert "MODEL_LOAD/peak" not in [look["name"] for look in answer["phases"]]
     sentence = "the transient of MODEL_LOAD was over before the child could be stopped inside it, so its content is not known; "
-    assert sentence + "memprof heap record shows who allocates it" in answer["remarks"]
-    assert "memprof heap record" in answer["findings"][0]["proposals"][-1]["text"]
+    assert any(remark.startswith(sentence) and " shows who allocates it" in remark for remark in answer["remarks"])
+    assert "memprof heap record -o heap-profile " in answer["findings"][0]["proposals"][-1]["text"]
 
 
 def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_left) -> None:
@@ -349,11 +349,11 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
     remark = next(remark for remark in answer["remarks"] if remark.startswith("MODEL_LOAD peaks "))
     assert remark.endswith(
         "above its begin and end, and memprof does not stop it there, because its phases come from functions: with marks (memprof marks) it can; "
-        "memprof heap record shows who allocates it"
+        f"memprof heap record -o heap-profile -- {answer['model']['path']} shows who allocates it"
     )
-    assert answer["findings"][0]["proposals"][-1]["text"].startswith(
-        "mark the phases (memprof marks), so that memprof looks near their peaks, "
-    )
+    marks, profile = (proposal["text"] for proposal in answer["findings"][0]["proposals"][-2:])
+    assert marks.startswith("mark the phases in the source (memprof marks)")
+    assert profile.endswith(f"a heap profile shows who allocates it: memprof heap record -o heap-profile -- {answer['model']['path']}")
 
 
 @pytest.mark.parametrize(

@@ -351,17 +351,30 @@ def login_tty(descriptor):
     return call
 
 
-def test_machine_offered_by_one_worker(memprof_process, lab):
-    done = memprof_process("worker", lab.address, env={**os.environ, "XDG_CACHE_HOME": str(lab.folder / "a" / "cache")})
+@pytest.fixture
+def ending_worker(memprof, lab, monkeypatch):
+    """ending_worker(its cache, word...) -> a worker of the laboratory that ends before it offers anything."""
+    former = signal.getsignal(signal.SIGUSR1)  # a worker takes it for its process
+
+    def call(cache, *words):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        return memprof("worker", lab.address, *words)
+
+    yield call
+    signal.signal(signal.SIGUSR1, former)
+
+
+def test_machine_offered_by_one_worker(ending_worker, lab):
+    done = ending_worker(lab.folder / "a" / "cache")
 
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1] == "memprof: here cannot be offered: here: another worker offers this machine"
 
 
-def test_worker_without_reachable_place_ends(memprof_process, lab, tmp_path):
+def test_worker_without_reachable_place_ends(ending_worker, tmp_path):
     (tmp_path / "memprof.toml").write_text("[places]\nboard = 'ssh:nobody@127.0.0.1:1'\n")
 
-    done = memprof_process("worker", lab.address, "--offer", "board", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    done = ending_worker(tmp_path / "cache", "--offer", "board")
 
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1].startswith("memprof: board cannot be offered: ssh:nobody@127.0.0.1:1")

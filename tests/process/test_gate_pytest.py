@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -115,8 +118,9 @@ def test_marked_test_limited_in_own_process(pytester, lean):
     )
     done.stdout.re_match_lines_random(
         [
-            r"(49|50)\.\d MiB is the test's peak RSS above the [\d.]+ MiB before it; the limit is 40\.0 MiB",
-            r"[\d.]+ MiB is the test's peak RSS; the limit of 60\.0 MiB is less than the \d+\.\d MiB before the test: above_baseline=True leaves .*",
+            r"(49|50)\.\d MiB, limit 40\.0 MiB: the test's peak RSS above the [\d.]+ MiB before it$",
+            r"Its lines: memprof heap record -o profile -- pytest '?test_\w+\.py::test_large_and_freed'? && memprof heap show profile --by line",
+            r"[\d.]+ MiB, limit 60\.0 MiB: the test's peak RSS\. The limit is less than the \d+\.\d MiB before the test: above_.*",
         ]
     )
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
@@ -188,7 +192,7 @@ def test_marked_test_includes_child_processes(pytester, lean):
 
     done.assert_outcomes(passed=1, failed=1, xfailed=1)
     done.stdout.fnmatch_lines_random(["*test_program FAILED*", "*test_few PASSED*"])
-    said = r"(?m)^(\d+)\.\d MiB is the peak RSS of the test's process tree above .*; the limit is 40\.0 MiB"
+    said = r"(?m)^(\d+)\.\d MiB, limit 40\.0 MiB: the peak RSS of the test's process tree above "
     (above,) = re.findall(said, done.stdout.str())
     assert 60 <= int(above) < 120
     few = next(case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_few")
@@ -303,9 +307,9 @@ def test_fixture_measures_models_and_functions(pytester, lean):
     done.assert_outcomes(passed=2, failed=7, skipped=1)
     done.stdout.re_match_lines_random(
         [
-            r"(39|40)\.\d MiB is hold's peak RSS above .*; the limit is 30\.0 MiB",
+            r"(39|40)\.\d MiB, limit 30\.0 MiB: hold's peak RSS above .*",
             r"E .*where \d+ = MeasureResult\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes",
-            r"[56]\d\.\d MiB is net\.json's peak RSS; the limit is 30\.0 MiB. .* there before: above_baseline=True leaves that out",
+            r"[56]\d\.\d MiB, limit 30\.0 MiB: net\.json's peak RSS\. .* there before: above_baseline=True leaves that out",
         ]
     )
     done.stdout.fnmatch_lines_random(
@@ -440,7 +444,7 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
         [
             "*test_steady PASSED*",
             "*test_leaks FAILED*",
-            "12?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out. Bound *",
+            "12?.? KiB more per call, limit 0 B per call (95%: *). A cache that is not full after * calls (* MiB) is not ruled out. Bound *",
             "6?.? KiB of Python's objects per call stay, allocated by *repeatedly.py:18, held by the list `KEPT` of module test_*",
             "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:19 in json/decoder.py:*",
             "*AssertionError: the fifth call*",
@@ -483,12 +487,79 @@ def test_ini_limit_and_repeats(pytester, lean):
 
     done.assert_outcomes(passed=2, failed=1)
     done.stdout.re_match_lines_random(
-        [r".*test_large FAILED.*", r"[\d.]+ MiB is the test's peak RSS; the limit is 100\.0 MiB\. [\d.]+ MiB of it .*"]
+        [r".*test_large FAILED.*", r"[\d.]+ MiB, limit 100\.0 MiB: the test's peak RSS\. [\d.]+ MiB of it .*"]
     )
     assert (pytester.path / "calls").read_text() == "xx"
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     figures = {figure.get("name"): int(figure.get("value")) for figure in cases["test_repeats"].iter("property")}
     assert figures["peak_rss_bytes"] - figures["rss_before_bytes"] > 100 << 20  # the higher of the two
+
+
+LIBRARY = """
+import numpy
+
+def widened(size):
+    return numpy.ones(size, numpy.uint8).astype(numpy.float64)
+"""
+WIDENS = """
+import pytest
+from library import widened
+
+@pytest.mark.memprof("30 MiB", above_baseline=True)
+def test_widened():
+    assert widened(8 << 20).sum() == 8 << 20
+"""
+
+
+@pytest.mark.long
+def test_failed_limit_tells_how_to_see_lines(pytester, lean, monkeypatch):
+    """The commands that a message ends with name the line which allocates, though numpy's C code does it."""
+    pytest.importorskip("memray")
+    pytester.makepyfile(library=LIBRARY, test_widens=WIDENS)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+    failed = pytester.runpytest_subprocess()
+    (words,) = re.findall(r"^Its lines: (.*)$", failed.stdout.str(), re.MULTILINE)
+    done = subprocess.run(["sh", "-c", f"{words} --json"], cwd=pytester.path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    site = json.loads(done.stdout.partition("\n")[2])["sites"][0]  # behind the name of the recorded file
+    assert (site["source"], site["self_bytes"] >> 20) == ("library.py:4", 72)
+
+
+ABOVE = """
+import pytest
+
+def test_large():
+    bytearray(b"x" * (64 << 20))
+
+@pytest.mark.memprof(repeats=1)
+def test_marked():
+    bytearray(b"x" * (64 << 20))
+
+def test_small():
+    bytearray(b"x" * (8 << 20))
+
+@pytest.mark.memprof("1 GiB")
+def test_of_own_limit():
+    bytearray(b"x" * (64 << 20))
+
+@pytest.mark.memprof("60 MiB")
+def test_of_own_absolute_limit():
+    bytearray(b"x" * (48 << 20))
+"""
+
+
+def test_ini_limit_above_baseline(pytester, lean):
+    pytester.makepyfile(ABOVE)
+    pytester.makeini("[pytest]\nmemprof_limit = 50MiB above baseline\n")
+
+    done = pytester.runpytest_subprocess("-v")
+
+    done.assert_outcomes(passed=2, failed=3)
+    above = r"1?[0-9]{2,}\.\d MiB, limit 50\.0 MiB: the test's peak RSS above the [\d.]+ MiB before it"
+    assert len(re.findall(above, done.stdout.str())) == 2
+    done.stdout.re_match_lines_random([r"[\d.]+ MiB, limit 60\.0 MiB: the test's peak RSS\. .*", r".*test_small PASSED.*"])
 
 
 def test_ini_limit_without_unit_is_sentence(pytester, lean):
@@ -626,7 +697,7 @@ def test_memprof_option_shows_each_test(pytester, lean):
     figures = {name: {each.get("name"): each.get("value") for each in case.iter("property")} for name, case in cases.items()}
     assert figures["test_leak"]["growth_verdict"] == "grows"
     (shown,) = re.findall(r"(?m)^ +[\d.]+ MiB +\+(.*?)  .*::test_over$", done.stdout.str())
-    assert f"{shown} is the test's peak RSS above the " in done.stdout.str()  # the table has what was judged
+    assert f"{shown}, limit 1 B: the test's peak RSS above the " in done.stdout.str()  # the table has what was judged
     # Four processes and their starts, of which each call by itself takes microseconds.
     assert float(cases["test_leak"].get("time")) > 4 * 0.05
     done.stdout.re_match_lines([r"\d+\.\d\ds call .*::test_leak"])

@@ -32,7 +32,9 @@ def test_heap_record_program_peak(memprof: Memprof, tmp_path: Path, program: Pat
     need_tool("valgrind" if tool == "massif" else tool)
     done = memprof("heap", "record", "--tool", tool, "--timeout", "200s", "-o", tmp_path / "the profile", "--", program)
     assert done.returncode == 0, done.stderr
-    assert "peak" not in done.stderr  # the resident set under a tool is none of the program's
+    said, _, following = done.stderr.rstrip().rpartition("\n")
+    assert following == f"memprof: next: memprof heap show '{tmp_path / 'the profile'}'"
+    assert "peak" not in said  # the resident set under a tool is none of the program's
     profile = load(Path(done.stdout.strip()))
     assert profile.tool == tool and profile.partial is None
     assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
@@ -231,7 +233,7 @@ def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) 
     ("words", "code", "sentence"),
     [
         (["-o", "out"], 2, "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."),
-        (["-o", "out", "--phase", "load=f", "--", "true"], 2, "--phase has gdb follow the program"),
+        (["-o", "out", "--phase", "load=f", "--", "true"], 2, "gdb, which --phase takes, cannot follow a program under a profiler"),
         (["-o", "out", "--shape", "x=1", "--", "true"], 2, "--shape is for a runtime"),
         (["-o", "out", "--", "no-such-program-anywhere"], 5, "there is no command no-such-program-anywhere"),
         (["-o", "full", "--", "true"], 5, "full is not empty: name a new folder with -o"),

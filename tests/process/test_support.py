@@ -45,6 +45,15 @@ def test_once_retries_only_after_failure(tmp_path):
     assert len(tries) == 2
 
 
+@pytest.mark.xdist_group("support")
+def test_group_reaches_scheduler(request):
+    """xdist hands a test's group to its scheduler in the test's name; what it does not find there, it gives to any worker."""
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("only where tests are distributed by their groups: make test")
+
+    assert request.node.nodeid.endswith("@support")
+
+
 def test_unit_test_starting_process_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     shutil.copy(Path(__file__).parents[1] / "unit/conftest.py", tmp_path)

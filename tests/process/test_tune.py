@@ -458,7 +458,8 @@ THRESHOLD = {"malloc_mmap_threshold": "64KiB"}
 
 
 @pytest.mark.long
-def test_tune_of_program(memprof, tmp_path):
+def test_tune_of_program(memprof, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 2)
     (tmp_path / "engine.py").write_text(PROGRAM)
     words = ["--try", "env.COPIES=2,1", "--try", "batch=2,8,1", "--set", "malloc_arenas=1", "-o", "runs.jsonl", "--json"]
     engine = ["--", sys.executable, "engine.py", "--batch", "{batch}"]

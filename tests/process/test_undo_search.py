@@ -60,7 +60,7 @@ def row_of(suite: Suite) -> tuple[Row, Run]:
     runs = list(campaign.measure(plan(Suite(**{**asdict(suite), "repeats": 5})).orders, Silent(), lambda line: None))
     wanted = metrics.metric("rss_peak_bytes")
     values = tuple(value for run in runs if (value := metrics.value(run, PEAK, wanted)) is not None)
-    return summary.row(summary.key(runs[0]), PEAK, wanted.name, values, True), runs[0]
+    return summary.Row(summary.key(runs[0]), PEAK, wanted.name, values, True), runs[0]
 
 
 def undone(old: Suite, new: Suite, kept: list[bytes] | None = None) -> tuple[Undoing | None, Row, Row]:
@@ -121,7 +121,7 @@ def test_undo_keeps_setting_within_noise(monkeypatch) -> None:
         Suite(), Variant(COMMAND, "new"), FigureQuestion(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None
     )
     monkeypatch.setattr(lab, "measured", lambda each, repeats: [undo_search._Trial(each[0], (20.0 * MIB,) * repeats, 1.0)])
-    before = summary.row(KEY, PEAK, "rss_peak_bytes", (20.0 * MIB,) * 5, True)
+    before = summary.Row(KEY, PEAK, "rss_peak_bytes", (20.0 * MIB,) * 5, True)
 
     for mib, expected in ((20.4, {"pool": "small"}), (21.0, None)):
         best = lab.verified([undo_search._Trial({"pool": "small"}, (mib * MIB,), 1.0)], before)
@@ -130,7 +130,7 @@ def test_undo_keeps_setting_within_noise(monkeypatch) -> None:
 
 def test_undo_of_program_without_settings(tmp_path) -> None:
     suite = Suite(models=(str(tmp_path),), variants=(Variant(COMMAND, "program"),))
-    row = summary.row(KEY, PEAK, "rss_peak_bytes", (1.0,) * 5, True)
+    row = summary.Row(KEY, PEAK, "rss_peak_bytes", (1.0,) * 5, True)
     assert (
         undo_search.undo(suite, suite.variants[0], row, row, FigureQuestion(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None)
         is None
@@ -139,7 +139,7 @@ def test_undo_of_program_without_settings(tmp_path) -> None:
 
 def told(answer: Undoing | None) -> str:
     """The report's words on a step with this answer."""
-    before, after = (summary.row(KEY, PEAK, "rss_peak_bytes", (mib * MIB,) * 12, True) for mib in (20.0, 36.0))
+    before, after = (summary.Row(KEY, PEAK, "rss_peak_bytes", (mib * MIB,) * 12, True) for mib in (20.0, 36.0))
     judged = judge_row(before, after, 0)
     step = VersionStep(0, 1, judged)
     versions = Versions("release", "engine", ("1.0", "1.1"), None, lambda number: f"1.{number}", "")  # type: ignore[arg-type]

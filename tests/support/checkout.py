@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from conftest import need_tool
 
@@ -85,3 +86,41 @@ def package_checkout(folder, **files):
     made.commit(**_PACKAGE, **files, src__imglib_dot_py=_LIBRARY.format(4))
     made.write(src__imglib_dot_py=_LIBRARY.format(12))
     return made
+
+
+# What `pip install -q .` leaves of that package, without pip's own start and the environment that it builds a wheel in.
+_PIP = """
+import pathlib, shutil, sys, sysconfig
+assert sys.argv[1:] == ["install", "-q", "."], sys.argv
+library, programs = (pathlib.Path(sysconfig.get_path(name)) for name in ("purelib", "scripts"))
+shutil.copy("src/imglib.py", library)
+about = library / "imglib-1.dist-info"
+shutil.rmtree(about, ignore_errors=True)
+about.mkdir()
+(about / "METADATA").write_text("Metadata-Version: 2.1\\nName: imglib\\nVersion: 1\\n")
+(programs / "imgtool").write_text(f"#!{sys.executable}\\nimport imglib\\nimglib.main()\\n")
+(programs / "imgtool").chmod(0o755)
+"""
+
+
+def add_quick_pip(environment: Path) -> None:
+    """Put a pip into a virtual environment that can only `install -q .` the package above, in no time."""
+    module = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages" / "pip" / "__main__.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(_PIP)
+    program = environment / "bin" / "pip"
+    program.parent.mkdir(exist_ok=True)
+    program.unlink(missing_ok=True)
+    program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n')
+    program.chmod(0o755)
+
+
+def quick_venv(program: Path, python: str = sys.executable) -> Path:
+    """Make a program that is this Python, but for `-m venv FOLDER`: the environment gets the pip of `add_quick_pip`."""
+    template = program.with_name(f"{program.name}-template")
+    add_quick_pip(template)
+    program.write_text(
+        f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] || exec "{python}" "$@"\n"{python}" -m venv --without-pip "$3" && cp -R "{template}/." "$3"\n'
+    )
+    program.chmod(0o755)
+    return program

@@ -28,7 +28,7 @@ from memprof.records.types import Run
 from support import sample_runs
 
 _ROWS = 1000  # of a timeline
-_TIMELINES = 50  # that differ
+_TIMELINES = 5  # that differ
 
 
 def measure(comparison: ComparisonTask, task: str, events: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from memprof.heap.frames import Frame
+from memprof.heap.frames import Frame, FrameTable
 from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot
 from memprof.heap.shape import sums
 from memprof.heap.trees import CallTree, Trie
@@ -69,7 +69,7 @@ def profile(
         else:
             made.append(None)
             size = int(held * MIB)
-        made[-1] = Snapshot(index, time, size, int(extra * MIB), 0, made[-1], "detailed" if made[-1] else "empty", phase)
+        made[-1] = Snapshot(index, time, size, int(extra * MIB), 0, made[-1], phase)
     facts: dict[str, object] = {"path": "made.massif", "phases": tuple(phases)}
     usual = HeapProfile("massif", "/usr/bin/net model.bin", "", "ms", COUNTS, tuple(made), tuple(frames))
     return replace(usual, **{**facts, **changes})  # type: ignore[arg-type]
@@ -82,15 +82,25 @@ def usual(**changes: object) -> HeapProfile:
     return profile(*snapshots, **{"phases": phases, **changes})  # type: ignore[arg-type]
 
 
-def of_two_lines(first_bytes: int, inverted: bool = False) -> HeapProfile:
+def of_two_lines(first_bytes: int) -> HeapProfile:
     """A function that allocates in two lines, called from two lines: so much in those that come first, 8 MiB in the others."""
     calls = [Frame("read", "reader.cc", 14), Frame("main", "app.cc", 3), Frame("read", "reader.cc", 16), Frame("main", "app.cc", 7)]
     trie = Trie(0)
     trie.add((1, 2), first_bytes)
     trie.add((3, 4), 8 * MIB)
-    made = trie.tree().inverted() if inverted else trie.tree()
-    snapshot = Snapshot(0, 1, made.bytes[0], tree=made, kind="peak")
+    made = trie.tree()
+    snapshot = Snapshot(0, 1, made.bytes[0], tree=made)
     return HeapProfile("heaptrack", "read", "", "ms", COUNTS, (snapshot,), (ROOT, *calls), "lines.zst")
+
+
+def of_stacks(*stacks: tuple[Sequence[Frame], float], path: str = "python.bin") -> HeapProfile:
+    """A profile of memray with one snapshot, of stacks of frames, sites first, and their MiB."""
+    table, trie = FrameTable(ROOT), Trie(0)
+    for stack, size in stacks:
+        trie.add([table.number(frame) for frame in stack], int(size * MIB))
+    made = trie.tree()
+    snapshot = Snapshot(0, 1, made.bytes[0], tree=made)
+    return HeapProfile("memray", "python app.py", "", "ms", COUNTS, (snapshot,), tuple(table.frames), path)
 
 
 def chain(depth: int, module: str = LIB) -> HeapProfile:
@@ -98,7 +108,7 @@ def chain(depth: int, module: str = LIB) -> HeapProfile:
     frames = [ROOT, *(Frame(f"f{place}", module=module, address=place) for place in range(depth))]
     count = depth + 1
     made = CallTree(array("i", range(count)), array("i", range(-1, depth)), array("q", [MIB] * count))
-    return HeapProfile("massif", "deep", "", "i", COUNTS, (Snapshot(0, 5, MIB, 0, 0, made, "peak"),), tuple(frames), "deep.massif")
+    return HeapProfile("massif", "deep", "", "i", COUNTS, (Snapshot(0, 5, MIB, 0, 0, made),), tuple(frames), "deep.massif")
 
 
 def comb(depth: int) -> HeapProfile:
@@ -113,7 +123,7 @@ def comb(depth: int) -> HeapProfile:
         size += [2 * (depth - place), 1]
         at = here
     made = CallTree(array("i", number), array("i", parent), array("q", size))
-    return HeapProfile("massif", "comb", "", "i", COUNTS, (Snapshot(0, 5, size[0], 0, 0, made, "peak"),), tuple(frames), "comb.massif")
+    return HeapProfile("massif", "comb", "", "i", COUNTS, (Snapshot(0, 5, size[0], 0, 0, made),), tuple(frames), "comb.massif")
 
 
 def massif_text(made: HeapProfile) -> str:
@@ -121,7 +131,11 @@ def massif_text(made: HeapProfile) -> str:
     lines = ["desc: --massif-out-file=made", f"cmd: {made.command}", f"time_unit: {made.time_unit}"]
     for moment in made.snapshots:
         lines += ["#-----------", f"snapshot={moment.index}", "#-----------", f"time={moment.time:g}", f"mem_heap_B={moment.heap_bytes}"]
-        lines += [f"mem_heap_extra_B={moment.extra_bytes}", f"mem_stacks_B={moment.stacks_bytes}", f"heap_tree={moment.kind}"]
+        lines += [
+            f"mem_heap_extra_B={moment.extra_bytes}",
+            f"mem_stacks_B={moment.stacks_bytes}",
+            f"heap_tree={'detailed' if moment.tree else 'empty'}",
+        ]
         if moment.tree is not None:
             depths, children = moment.tree.depths(), Counter(moment.tree.parent)
             for node in range(len(moment.tree)):
@@ -151,7 +165,7 @@ def top_by(tree, key):
     for stack, size in tree.stacks():
         groups = [group for group in (key[frame] for frame in stack) if group >= 0]
         if groups:
-            site = groups[0 if tree.direction == "callers" else -1]
+            site = groups[0]
             own[site] = own.get(site, 0) + size
         for group in set(groups):
             total[group] = total.get(group, 0) + size

@@ -107,11 +107,20 @@ class CliCommand(click.Command):
         """What to answer to an unknown option: the command's own of that meaning, or another command that has it; else click's words."""
         known = next((entry for entry in _NEAR_MEANINGS if error.option_name in entry[0]), None)
         if known is None:
-            return error
+            return self._of_near_spelling(error)
         names, metavar, elsewhere = known
         own = {name for option in self.get_params(ctx) if metavar in (option.metavar or "") for name in option.opts}
         here = " or ".join(name for name in names if name in own)
         return click.UsageError(f"{ctx.command_path} has no {error.option_name}: {f'here it is {here}' if here else elsewhere}", ctx)
+
+    @staticmethod
+    def _of_near_spelling(error: click.NoSuchOption) -> click.UsageError:
+        """click's error without what is near by its dashes alone: --yes is no --by."""
+        from ...base.errors import close_to
+
+        bare = {option.lstrip("-"): option for option in error.possibilities or ()}
+        close = [bare[name] for name in close_to(error.option_name.lstrip("-"), bare)]
+        return click.NoSuchOption(error.option_name, possibilities=close, ctx=error.ctx)
 
 
 class CliGroup(click.Group):

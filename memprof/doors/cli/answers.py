@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from ...base.errors import EXIT_INTERRUPTED, InputError, UsageError
 from ...base.units import capitalised
 from . import answer_format, report, talk, write_text
-from .subject import VERBOSE, SharedOption, command_line, refused_option, subject
+from .subject import VERBOSE, SharedOption, as_one, command_line, refused_option, subject, with_options
 
 if TYPE_CHECKING:
     from ...campaign.fleet.search_client import Machines
@@ -76,12 +76,7 @@ class Showing(Struct, frozen=True):
 def shown(function: Any) -> Any:
     """The options for showing the answer. The function takes them, and the command's own -o, --append and --plot, as one Showing."""
 
-    @functools.wraps(function)
-    def called(**words: Any) -> int:
-        showing = Showing(**{field.name: words.pop(field.name) for field in fields(Showing)})
-        return int(function(showing, **words))
-
-    return _with(_SHOWN, called)
+    return with_options(_SHOWN, as_one(Showing, function))
 
 
 def question(*own: Callable[[Any], Any], several: bool = False) -> Callable[[Any], Any]:
@@ -91,7 +86,7 @@ def question(*own: Callable[[Any], Any], several: bool = False) -> Callable[[Any
         variant = refused_option(
             "--variant", sentence=lambda word: f"--variant {word}: only `memprof run` takes it; here it is -r and --set"
         )
-        return _with((*own, variant, functools.partial(subject, several=several)), shown(function))
+        return with_options((*own, variant, functools.partial(subject, several=several)), shown(function))
 
     return decorate
 
@@ -99,12 +94,6 @@ def question(*own: Callable[[Any], Any], several: bool = False) -> Callable[[Any
 def with_remarks(result: Found, state: Sequence[str]) -> Found:
     """An answer that also has these sentences on the machine as it was when it began: a report that is read later needs them."""
     return cast("Found", replace(cast("Any", result), remarks=(*state, *result.remarks)))
-
-
-def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
-    for option in reversed(every):
-        function = option(function)
-    return function
 
 
 class _Notes:

@@ -15,7 +15,7 @@ from ...records.types import Run
 from ...subjects.settings import SETTINGS
 from . import CliCommand, report
 from .grow import EXIT_CODES
-from .subject import keep_runs, place_options, reaching, recorder_option, recording_option, recordings_of, refused_option, say_compiling
+from .subject import RunsOptions, keep_runs, place_options, reaching, recorder_option, recording_option, refused_option, say_compiling
 
 if TYPE_CHECKING:
     from ...campaign.progress import Keep, Progress
@@ -99,10 +99,7 @@ def command(
     name: str | None,
     on: str | None,
     remote_dir: str | None,
-    output: str | None,
-    append: bool,
-    keep_recording: bool,
-    as_json: bool,
+    **kept: Any,
 ) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN.
 
@@ -135,15 +132,15 @@ def command(
         if group is not None and name is None:
             job = replace(job, model=replace(job.model, name=group.name))
         measured: list[Run] = []
-        recordings = recordings_of(output, keep_recording)
+        wanted = RunsOptions(**kept)
 
         def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
-            for run in attach.measure(job, process, progress, keep, recorder or place.recorder, place, followed, recordings, group):
+            for run in attach.measure(job, process, progress, keep, recorder or place.recorder, place, followed, wanted.recordings, group):
                 measured.append(run)
                 yield run
 
-        code = keep_runs(measure, output, append, as_json, silent=grow and as_json)
-    return _growth(measured[0], log, as_json) if grow and measured and code == 0 else code
+        code = keep_runs(measure, wanted, silent=grow and wanted.as_json)
+    return _growth(measured[0], log, wanted.as_json) if grow and measured and code == 0 else code
 
 
 def _growth(run: Run, log: str | None, as_json: bool) -> int:

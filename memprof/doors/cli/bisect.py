@@ -155,14 +155,13 @@ def _commits(suite: str, subject: Words, good: str | None, bad: str | None, path
 def _releases(
     package: str, subject: Words, first: str | None, last: str | None, pre: bool, beside: tuple[str, ...], **others: Any
 ) -> Versions:
-    from ...places.place import HERE
     from ...regressions.bisect import version_range
     from . import talk
 
     _unused(others, "--package", "that is of commits")
     if first is None or last is None:
         raise UsageError("--package takes --from VERSION and --to VERSION, and a MODEL or -- PROGRAM WORD...")
-    return version_range.of_releases(subject.suite(HERE), package, first, last, pre, talk, beside)
+    return version_range.of_releases(subject.suite(), package, first, last, pre, talk, beside)
 
 
 _NAMES = {"first": "--from", "last": "--to", "beside": "--with"}

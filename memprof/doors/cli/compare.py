@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
+
 import click
 
 from . import CliCommand
@@ -42,12 +45,22 @@ def command(
     from ...verdicts import compare
     from . import answer_format, load_runs, report
 
-    if (head is None) != (len(variants) == 2):
-        raise UsageError("give two files, or one file and --variant twice")
+    if head is not None and variants:
+        raise UsageError("--variant goes with one file; of two files the variants of one name are compared")
     sides = [load_runs(path) for path in (base, head) if path is not None]
+    if head is None and len(variants) != 2:
+        raise UsageError(_pair(base, dict.fromkeys(run.job.heading for run in sides[0].runs)))
     metric_names = [metrics.metric(name).name for name in names] or metrics.DEFAULT_METRICS
     if head is None:
         comparison = compare.compare_variants(sides[0].runs, variants[0], variants[1], metric_names, across_machines)
     else:
         comparison = compare.compare(sides[0].runs, sides[1].runs, metric_names, across_machines)
     click.echo(report("tables.comparison").render(comparison, all_rows=all_rows, unit=unit, format=answer_format(as_json)))
+
+
+def _pair(path: str, names: Collection[str]) -> str:
+    """How one file is compared, with its variants and a whole command."""
+    if len(names) < 2:
+        return f"{path} has one variant, {next(iter(names), 'none')}: give two files, or one file with two variants"
+    pair = [word for name in (*names,)[:2] for word in ("--variant", name)]
+    return f"{path} has the variants {', '.join(names)}: name two of them, base first: {shlex.join(['memprof', 'compare', path, *pair])}"

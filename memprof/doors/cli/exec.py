@@ -10,20 +10,14 @@ from msgspec.structs import replace
 
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
-    EVERY_TABLE,
-    RESUMED,
-    ROWS_AS_JSON,
-    RUNS_FILE,
-    VERBOSE,
     Measuring,
+    RunsOptions,
     measure_suite,
     place_options,
+    program_variant,
     reaching,
-    recording_option,
-    recordings_of,
-    refuse_counts,
-    refuse_process,
     refused_option,
+    runs_options,
     settings_options,
 )
 
@@ -52,25 +46,8 @@ be read twice: standard input is then empty.
 @refused_option("-r", "--runtime", sentence=lambda name: f"-r {name}: exec measures a program; memprof run measures a model in a runtime")
 @settings_options(*OF_A_SUITE)
 @place_options
-@RUNS_FILE
-@RESUMED
-@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
-@EVERY_TABLE
-@recording_option
-@VERBOSE
-@ROWS_AS_JSON
-def command(
-    on: str | None,
-    remote_dir: str | None,
-    output: str | None,
-    append: bool,
-    above_baseline: bool,
-    everything: bool,
-    keep_recording: bool,
-    verbose: bool,
-    as_json: bool,
-    **words: Any,
-) -> int:
+@runs_options("the program before its first phase")
+def command(wanted: RunsOptions, on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Measure a program and the processes that it starts: memory and time of its phases.
 
     The program reads memprof's standard input; on another machine (--on) it reads nothing. Its output is not shown. If it fails, the end of its
@@ -80,19 +57,12 @@ def command(
     from . import talk
 
     with reaching(on, remote_dir, words["settings"]["python"]) as place:
-        suite, recordings = with_defaults(_suite(place=place, **words), talk), recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
+        return measure_suite(with_defaults(_suite(place=place, **words), talk), wanted, on)
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:
-    from ...places.place import HERE
-    from ...programs.commands import of_words
-    from ...subjects.settings import fields
-    from ...subjects.suite import Suite, of_command
+    from ...subjects.suite import of_words
 
-    refuse_process(words[:1])
-    command = of_words(words)
-    refuse_counts(command, settings)
-    own = of_command(replace(command, name=variant or settings["name"] or command.name))
-    suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program", place is not HERE))
+    own = program_variant(words, {**settings, "name": variant or settings["name"]})
+    suite = of_words(settings, "program", place, variants=(own,), stdin=True)
     return suite if suite.repeats is not None else replace(suite, repeats=1)

@@ -63,13 +63,12 @@ def command(
     """
     from ...base.units import parse_bytes, parse_duration_ns, parse_ratio
     from ...footprint import fit
-    from ...places.place import HERE
 
     if showing.picture is not None and parts and "whole" not in parts:
         raise UsageError("--plot draws the cost of a limit on the whole run: add --part whole")
     wanted = tuple(_PARTS[name] for name in parts) or ((fit.WHOLE,) if subject.program or within else fit.PARTS)
     request = fit.FitRequest(
-        subject.suite(HERE),
+        subject.suite(),
         parse_ratio(max_latency) if max_latency else None,
         wanted,
         by,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ...base.errors import EXIT_OK, MeasurementError, UsageError
 from ...base.units import counted
 from . import CliCommand
-from .subject import unused_path
+from .subject import RunsOptions, unused_path
 
 if TYPE_CHECKING:
     from ...campaign.fleet.search_client import Machines
@@ -84,9 +84,7 @@ def load_distributed() -> None:
         raise InputError(" ".join(str(error).split())) from None
 
 
-def measure_on_fleet(
-    suite: Suite, fleet: FleetOptions, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
-) -> int:
+def measure_on_fleet(suite: Suite, fleet: FleetOptions, options: RunsOptions) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
     from ...campaign.fleet import payload, scheduler
     from ...campaign.fleet.scheduler_client import SchedulerClient, comparisons_in
@@ -96,8 +94,8 @@ def measure_on_fleet(
 
     load_distributed()
     wanted = payload.MachineChoice(fleet.labels, fleet.each, fleet.spread)
-    output = output or str(unused_path())
-    earlier = comparisons_in(Path(output), talk) if append and Path(output).exists() else {}
+    output = options.output or str(unused_path())
+    earlier = comparisons_in(Path(output), talk) if options.append and Path(output).exists() else {}
     failed: list[str] = []
     with scheduler.connected(fleet.address, talk) as client:
         there, sentences = scheduler.places(client)
@@ -106,13 +104,13 @@ def measure_on_fleet(
         packed = payload.packed(suite, wanted, [dict(place.offered.labels) for place in there])
 
         def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
-            campaign = SchedulerClient(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier)
+            campaign = SchedulerClient(client, packed, progress, showing_output(keep, progress) if options.verbose else keep, earlier)
             try:
                 yield from slim(campaign.runs())
             finally:
                 failed.extend(campaign.failed.values())
 
-        code = keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose)
+        code = keep_runs(measure, replace(options, output=output))
     if failed and code == 0:
         were = "was" if len(failed) == 1 else "were"
         raise MeasurementError(f"{len(failed)} of {counted(len(packed), 'comparison')} {were} given up: {failed[0]}")

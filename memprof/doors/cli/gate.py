@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base.errors import EXIT_OK
-from ...subjects.settings import OF_A_PROGRAM, fields
+from ...subjects.settings import OF_A_PROGRAM
 from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_program, settings_options, words_of_program
 
 if TYPE_CHECKING:
@@ -168,14 +168,14 @@ def _refuse_model(heads: tuple[str, ...], runtime: str | None, settings: Mapping
     """Raises UsageError for a model or a runtime in place of a suite, with a suite for it and the gate that measures and judges it."""
     from ...base.errors import UsageError
     from ...programs.runtimes import describe, interpreter
-    from ...subjects.suite import Suite, gate_line, models_among
+    from ...subjects.suite import gate_line, models_among, of_words
 
     models = models_among(heads)
     if not models and runtime is None:
         return
     model = models[0] if models else "model.onnx"
     taking = (each.name for each in describe(interpreter(None)) if each.installed and each.takes(model))
-    suite = Suite(models=(model,), runtimes=(runtime or next(taking, "NAME"),), **fields(settings, ""))
+    suite = of_words(settings, "", models=(model,), runtimes=(runtime or next(taking, "NAME"),))
     given = f"{model} is a model" if models else f"-r {runtime}"
     raise UsageError(f"{given}, and a gate takes a model in the file of a suite: {gate_line(suite)} {budget or 'SIZE'}")
 
@@ -214,8 +214,7 @@ def _request(
 def _program(settings: Mapping[str, Any], place: Place, build: str | None) -> Suite | None:
     """The suite of the program behind `--`, if there is one. settings: by parameter."""
     from ...base.errors import UsageError
-    from ...places.place import HERE
-    from ...subjects.suite import Build, Suite
+    from ...subjects.suite import Build, of_words
 
     if build is not None and not build.strip():
         raise UsageError("--build is empty: write a line of shell, such as --build 'make -s app'")
@@ -228,7 +227,7 @@ def _program(settings: Mapping[str, Any], place: Place, build: str | None) -> Su
             raise UsageError(f"--{given} goes with -- PROGRAM WORD...; a suite's file has its own settings")
         return None
     built = Build(build) if build is not None else None
-    return Suite(variants=(program_variant(words, settings),), build=built, **fields(settings, "program", place is not HERE))
+    return of_words(settings, "program", place, variants=(program_variant(words, settings),), build=built)
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from . import CliCommand
 from .heap_files import opened, profile_options
 
 if TYPE_CHECKING:
+    from ...heap.frames import By
     from ...heap.profile import HeapProfile
 
 _FILE = click.argument("file", metavar="FILE")
@@ -24,11 +26,14 @@ _PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest 
 _INVERT = click.option(
     "--invert",
     is_flag=True,
-    help="Begin with the program's entry, and go down to what allocates.  [default: what allocates, then its callers]",
+    help="Turn the tree round: first where the program begins, such as main, and below each function what it calls.  [default: first what "
+    "allocates, and below each function who called it]",
 )
 _FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, with templates and parameters.")
 _FOLD = click.option(
-    "--fold/--no-fold", default=True, help="Leave out allocators' own frames, such as malloc and operator new.  [default: fold]"
+    "--fold/--no-fold",
+    default=True,
+    help="Leave out allocators' own frames, such as malloc, and of Python's stacks all but the lines of the program.  [default: fold]",
 )
 _DEPTH = click.option(
     "--depth", type=click.IntRange(0), default=10, show_default=True, help="Frames to show between two branchings; 0 for all."
@@ -36,10 +41,12 @@ _DEPTH = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 
 
-def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """A share from `5%` or `5`."""
     from ...base.errors import UsageError
 
+    if value is None:
+        return None
     try:
         number = float(value.strip().removesuffix("%"))
     except ValueError:
@@ -49,13 +56,9 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     return number / 100
 
 
-def _optional_share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else _share(ctx, parameter, value)
+def _least(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help=help)
 
-
-_LEAST = click.option(
-    "--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Gather nodes that are smaller than this."
-)
 
 _SHOW = """\b
 Examples:
@@ -73,7 +76,7 @@ Examples:
 @_PHASE
 @_BY
 @_INVERT
-@_LEAST
+@_least("Gather nodes that are smaller than this.")
 @_FOLD
 @_DEPTH
 @_FULL
@@ -166,6 +169,7 @@ def _write_page(profiles: list[HeapProfile], output: str) -> int:
 _DIFF = """\b
 Examples:
   memprof heap diff before.massif after.massif
+  memprof heap diff before.memray after.memray --by line
   memprof heap diff before.massif after.massif --fail-if-grows 5%
 """
 
@@ -175,22 +179,13 @@ Examples:
 @click.argument("after", metavar="B")
 @profile_options
 @_PHASE
+@_BY
 @_INVERT
-@click.option(
-    "--min",
-    "least",
-    default="1%",
-    show_default=True,
-    callback=_share,
-    metavar="PERCENT",
-    help="Leave out changes that are smaller than this.",
-)
+@_least("Leave out changes that are smaller than this.")
 @_FOLD
 @_DEPTH
 @_FULL
-@click.option(
-    "--fail-if-grows", "limit", callback=_optional_share, metavar="PERCENT", help="Exit with code 1 if the peak grew by more than this."
-)
+@click.option("--fail-if-grows", "limit", callback=_share, metavar="PERCENT", help="Exit with code 1 if the peak grew by more than this.")
 @_JSON
 def diff(
     before: str,
@@ -198,20 +193,21 @@ def diff(
     value: str | None,
     yes: bool,
     phase: str | None,
+    by: By,
     invert: bool,
     fold: bool,
     limit: float | None,
     as_json: bool,
     **look: Any,
 ) -> int:
-    """Compare two profiles: growth and shrinkage by module, by function and by call path."""
+    """Compare two profiles: growth and shrinkage by module, by function or line, and by call path."""
     from ...base.errors import EXIT_OK, EXIT_REGRESSION
     from ...heap import diff as judging
     from . import report, talk
 
-    difference = judging.diff(opened(before, value, yes), opened(after, value, yes), phase=phase, invert=invert, fold=fold)
+    difference = judging.diff(opened(before, value, yes), opened(after, value, yes), phase=phase, by=by, invert=invert, fold=fold)
     module = report("heap.diff")
-    chosen = module.DiffView(invert=invert, **look)
+    chosen = module.DiffView(by=by, invert=invert, **look)
     click.echo(_json(module.facts(difference, chosen)) if as_json else module.render(difference, chosen, **_terminal()))
     if limit is None:
         return EXIT_OK

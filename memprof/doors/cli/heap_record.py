@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,10 @@ Examples:
 def command(output: Path, as_json: bool, subject: Words, phases: str | None, **words: Any) -> int:
     """Run a model, or any program, under an allocation profiler. Keep the profile, with the phases."""
     from ...heap import record
-    from ...places.place import HERE
     from . import talk
     from .progress import chosen
 
-    suite = subject.suite(HERE)
-    request = record.HeapRequest(output, suite, until=record.parse_phases(phases) if phases else None, **words)
+    request = record.HeapRequest(output, subject.suite(), until=record.parse_phases(phases) if phases else None, **words)
     progress = chosen()
     try:
         recorded = record.record(request, progress)
@@ -62,4 +61,5 @@ def command(output: Path, as_json: bool, subject: Words, phases: str | None, **w
     else:
         for path in recorded.files:
             click.echo(str(path))
+        talk(f"next: {shlex.join(['memprof', 'heap', 'show', str(output)])}")
     return 0 if recorded.run.outcome.ok else MeasurementError.exit_code

@@ -10,6 +10,7 @@ import click
 
 from ...base.units import parse_bandwidth, parse_bytes, parse_duration_ns
 from . import CliGroup
+from .subject import with_options
 
 if TYPE_CHECKING:
     from ...plan.analysis import Planned, Question
@@ -81,13 +82,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the same as 
 _UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
 
 
-def _options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
+def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda function: with_options(options, function)
 
 
 _GRAPH = _options(_MODEL, _SHAPE, _BATCH, _MODE, _OPTIMIZER, _GRADIENTS, _IN_PLACE)

@@ -9,6 +9,7 @@ import click
 
 from ...records.metrics import METRICS
 from . import CliGroup
+from .subject import with_options
 
 _EPILOG = """\b
 Examples:
@@ -29,8 +30,7 @@ def _picture(kind: str, example: str, *options: Callable[[Any], Any]) -> Callabl
     def decorate(described: Callable[..., None]) -> click.Command:
         call: Any = lambda **words: _draw(kind, **words)  # noqa: E731
         call.__doc__ = described.__doc__
-        for option in reversed((_FILES, _OUTPUT, _MODEL, _VARIANT, *options)):
-            call = option(call)
+        call = with_options((_FILES, _OUTPUT, _MODEL, _VARIANT, *options), call)
         return command.command(kind, epilog=f"\b\nExample:\n  memprof plot {kind} {example}")(call)
 
     return decorate

@@ -12,20 +12,14 @@ from ...base.errors import EXIT_OK
 from ...base.units import counted
 from ...subjects.settings import OF_A_SUITE
 from .subject import (
-    EVERY_TABLE,
-    RESUMED,
-    ROWS_AS_JSON,
-    RUNS_FILE,
-    VERBOSE,
     Measuring,
-    machines_option,
+    RunsOptions,
     measure_suite,
     place_or_fleet_options,
     reaching,
-    recording_option,
-    recordings_of,
     refuse_process,
     refuse_program,
+    runs_options,
     settings_options,
 )
 
@@ -79,26 +73,13 @@ Examples:
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
 @place_or_fleet_options
-@machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
-@RUNS_FILE
-@RESUMED
-@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
-@EVERY_TABLE
-@recording_option
-@VERBOSE
-@ROWS_AS_JSON
+@runs_options("the runtime with no model loaded")
 def command(
+    wanted: RunsOptions,
     on: str | None,
     remote_dir: str | None,
-    output: str | None,
-    append: bool,
-    above_baseline: bool,
-    everything: bool,
-    as_json: bool,
-    keep_recording: bool,
-    verbose: bool,
     shard: str | None,
     machines: str | None,
     each: str | None,
@@ -122,9 +103,8 @@ def command(
         if suite is None:
             return EXIT_OK
         if fleet is not None:
-            return measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
-        recordings = recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
+            return measure_on_fleet(suite, fleet, wanted)
+        return measure_suite(suite, wanted, on)
 
 
 def _shard(suite: Suite, text: str) -> Suite | None:
@@ -149,9 +129,7 @@ def _suite(
     suite_file: str | None,
     place: Place,
 ) -> Suite:
-    from ...places.place import HERE
-    from ...subjects.settings import fields
-    from ...subjects.suite import ALL, Suite, parse_cmd, parse_variant, read
+    from ...subjects.suite import ALL, of_words, parse_cmd, parse_variant, read
 
     if models and not (runtimes or variants or cmds or suite_file):
         refuse_program(models)
@@ -160,11 +138,6 @@ def _suite(
     kinds |= {"program"} if cmds else set()
     kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""
     refuse_process(models)
-    flags = Suite(
-        models=models,
-        runtimes=runtimes,
-        variants=(*map(parse_variant, variants), *map(parse_cmd, cmds)),
-        place=place,
-        **fields(settings, kind, place is not HERE),
-    )
+    named = (*map(parse_variant, variants), *map(parse_cmd, cmds))
+    flags = of_words(settings, kind, place, models=models, runtimes=runtimes, variants=named)
     return flags.over(read(Path(suite_file), cwd=flags.cwd)) if suite_file else flags

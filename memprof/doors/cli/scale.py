@@ -8,7 +8,7 @@ import click
 
 from ...base.errors import UndecidedError
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
+from .subject import QuestionCommand, Words, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
     from ...campaign.fleet.search_client import Machines
@@ -46,7 +46,6 @@ Examples:
     click.option("--confirm", is_flag=True, help="Measure the predictions too, where this machine can."),
     click.option("--points", type=click.IntRange(2), metavar="N", help="The most runs to fit to.  [default: 6; 12 for three dimensions]"),
     place_or_fleet_options,
-    machines_option,
     OUTPUT,
     APPEND,
     click.option("--plot", "picture", metavar="FILE", help="Draw points and law: .png, .svg or .pdf."),

@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from ...base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
 from ...base.units import counted, format_duration
-from ...subjects.settings import SETTINGS, Setting, fields
+from ...subjects.settings import SETTINGS, Setting
 from . import CliCommand
 
 if TYPE_CHECKING:
     from ...campaign.progress import Keep, Progress
     from ...places.place import Place
-    from ...programs.commands import Command
     from ...records.summary import Key, Row
     from ...records.types import Run
     from ...subjects.suite import Suite, Variant
@@ -131,12 +130,11 @@ class Words(Struct, frozen=True):
         """The interpreter that was named."""
         return cast("str | None", self.settings["python"])
 
-    def suite(self, place: Place, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
-        """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
+    def suite(self, place: Place | None = None, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
+        """The suite of these words, measured there or here, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
         UsageError."""
-        from ...places.place import HERE
         from ...subjects.configuration import with_defaults
-        from ...subjects.suite import Suite, Variant
+        from ...subjects.suite import Variant, of_words
         from . import talk
 
         if self.program and self.runtimes:
@@ -149,8 +147,8 @@ class Words(Struct, frozen=True):
         variants = tuple(Variant(runtime=name) for name in self.runtimes)
         if self.program:
             variants = (program_variant(self.program, self.settings),)
-        suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
-        return with_defaults(suite, talk, on_fleet, varied)
+        where = {} if place is None else {"place": place}
+        return with_defaults(of_words(self.settings, kind, models=self.models, variants=variants, **where), talk, on_fleet, varied)
 
 
 def refuse_process(words: Iterable[str]) -> None:
@@ -187,21 +185,19 @@ def _is_program(word: str) -> bool:
 
 
 def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
-    """The variant that is the program of these words, called as --name says. settings: by parameter. Raises UsageError."""
+    """The variant that is the program of these words, called as --name says. settings: by parameter.
+
+    Raises UsageError, for a number of iterations that a program is not told too: it makes them itself, unless memprof asks a server for them.
+    """
     from ...programs.commands import of_words
     from ...subjects.suite import of_command
 
     refuse_process(words[:1])
     command = of_words(words)
-    refuse_counts(command, settings)
-    return of_command(replace(command, name=settings["name"] or command.name))
-
-
-def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
-    """Raises UsageError for a number of iterations that a program is not told: it makes them itself, unless memprof asks a server for them."""
     for word in ("warmup", "runs"):
         if settings[word] is not None and settings["drive"] is None and not command.has(word):
             raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
+    return of_command(replace(command, name=settings["name"] or command.name))
 
 
 def subject(function: Any, several: bool = False, without: Collection[str] = ()) -> Any:
@@ -230,9 +226,7 @@ def settings_options(*settings: Setting, without: Collection[str] = ()) -> Calla
         def called(*others: Any, **words: Any) -> Any:
             return function(*others, settings={setting.parameter: words.pop(setting.parameter) for setting in settings}, **words)
 
-        for setting in reversed(settings):
-            called = setting_option(setting, setting.name in without)(called)
-        return called
+        return with_options([setting_option(setting, setting.name in without) for setting in settings], called)
 
     return decorate
 
@@ -250,26 +244,25 @@ def setting_option(setting: Setting, hidden: bool = False) -> Callable[[Any], An
 recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))
 
 
-def place_options(function: Any) -> Any:
-    """The options for the place where a command measures."""
-    return _place_options(_no_fleet(function), "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml")
+def place_options(function: Any, last: Callable[[Any], Any] | None = None, fleet: str = "") -> Any:
+    """The options for the place where a command measures. last, fleet: see place_or_fleet_options."""
+    places = f"ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml{fleet}"
+    every = (
+        click.option("--on", metavar="PLACE", cls=SharedOption, help=f"Measure on another machine: {places}."),
+        click.option(
+            "--remote-dir",
+            metavar="FOLDER",
+            cls=SharedOption,
+            help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
+        ),
+        last or _no_fleet,
+    )
+    return with_options(every, function)
 
 
 def place_or_fleet_options(function: Any) -> Any:
-    """The same for a command that a fleet can measure too."""
-    return _place_options(
-        function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml; on a fleet: dask:ADDRESS"
-    )
-
-
-def _place_options(function: Any, places: str) -> Any:
-    function = click.option(
-        "--remote-dir",
-        metavar="FOLDER",
-        cls=SharedOption,
-        help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
-    )(function)
-    return click.option("--on", metavar="PLACE", cls=SharedOption, help=f"Measure on another machine: {places}.")(function)
+    """The same for a command that a fleet can measure too, and the option for its machines."""
+    return place_options(function, machines_option, "; on a fleet: dask:ADDRESS")
 
 
 def refused_option(*names: str, sentence: Callable[[str], str], is_flag: bool = False) -> Callable[[Any], Any]:
@@ -331,36 +324,63 @@ recording_option = click.option(
 )
 
 
-def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
-    """The folder for the recordings of all runs, if they are wanted."""
-    if not keep_recording:
-        return None
-    return (Path(output) if output else unused_path()).with_suffix(".recordings")
-
-
-# Of run and exec.
-RUNS_FILE = click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
-RESUMED = click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
-EVERY_TABLE = click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release.")
-ROWS_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
-
 VERBOSE = click.option(
     "--verbose", is_flag=True, cls=SharedOption, help="Show all output of a failed run, not only the line that says why."
 )
 
 
-def measure_suite(
-    suite: Suite,
-    output: str | None,
-    append: bool,
-    above_baseline: bool,
-    as_json: bool,
-    verbose: bool = False,
-    brief: bool = False,
-    recordings: Path | None = None,
-) -> int:
-    """Measure a suite, write its runs as they come and print its tables; the exit code."""
+class RunsOptions(Struct, frozen=True):
+    """Where the runs of a command go, and how they are shown: in which tables or as JSON, and the output of failed runs or not."""
+
+    output: str | None
+    append: bool
+    as_json: bool
+    keep_recording: bool
+    above_baseline: bool = False
+    everything: bool = True
+    verbose: bool = False
+
+    @property
+    def recordings(self) -> Path | None:
+        """The folder for the recordings of all runs, if they are wanted."""
+        return (Path(self.output) if self.output else unused_path()).with_suffix(".recordings") if self.keep_recording else None
+
+
+def runs_options(baseline: str) -> Callable[[Any], Any]:
+    """The options of run and exec for their runs. The function takes them as one RunsOptions. baseline: what it is the memory of."""
+    every = (
+        click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]"),
+        click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others."),
+        click.option("--above-baseline", is_flag=True, help=f"Show memory above the baseline: {baseline}."),
+        click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release."),
+        recording_option,
+        VERBOSE,
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase."),
+    )
+    return lambda function: with_options(every, as_one(RunsOptions, function))
+
+
+def with_options(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
+    """The function with these options, in this order."""
+    for option in reversed(every):
+        function = option(function)
+    return function
+
+
+def as_one(kind: type[Struct], function: Any) -> Any:
+    """The function, which takes the options that are fields of this kind as one record, before all others."""
+
+    @functools.wraps(function)
+    def called(**words: Any) -> Any:
+        return function(kind(**{field.name: words.pop(field.name) for field in structs.fields(kind)}), **words)
+
+    return called
+
+
+def measure_suite(suite: Suite, wanted: RunsOptions, on: str | None) -> int:
+    """Measure a suite, write its runs as they come and print its tables; the exit code. on: the words of --on."""
     from ...campaign import campaign, resume
+    from ...campaign.failed_variants import EqualFailures
     from ...subjects.orders import plan
     from .progress import showing_output
 
@@ -369,8 +389,8 @@ def measure_suite(
     def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
         orders = planned.orders
         there: Sequence[Run] = ()
-        if output is not None and append:
-            orders, there = resume.unfinished(orders, Path(output), progress.say)
+        if wanted.output is not None and wanted.append:
+            orders, there = resume.unfinished(orders, Path(wanted.output), progress.say)
         if orders:
             say_compiling(suite.place, suite.recorder)
         state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
@@ -380,9 +400,11 @@ def measure_suite(
         if first > 1:
             progress.say(f"{counted(len(orders), 'run')} in all, {first} in each of {counted(rounds, 'round')}")
         yield from there  # the tables are those of the whole campaign
-        keep = showing_output(keep, progress) if verbose else keep
+        keep = showing_output(keep, progress) if wanted.verbose else keep
         took_ns, hinted = 0, False
-        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True), 1):
+        for number, run in enumerate(
+            campaign.measure(orders, progress, keep, recordings=wanted.recordings, failures=EqualFailures(progress)), 1
+        ):
             yield run
             took_ns += sum(mark.time_ns for mark in run.marks)
             left, left_ns = len(orders) - number, took_ns / number * (len(orders) - number)
@@ -392,24 +414,15 @@ def measure_suite(
                 hint = ": --repeats 1 is enough for a first look" if is_long else ""
                 progress.say(f"about {counted(left, 'run')} will follow, {format_duration(left_ns)} in all{hint}")
 
-    return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders))
+    return keep_runs(measure, wanted, len(planned.orders), on=on)
 
 
 def keep_runs(
-    measure: Callable[[Progress, Keep], Iterable[Run]],
-    output: str | None,
-    append: bool,
-    as_json: bool,
-    above_baseline: bool = False,
-    brief: bool = False,
-    silent: bool = False,
-    verbose: bool = False,
-    wanted: int = 0,
+    measure: Callable[[Progress, Keep], Iterable[Run]], wanted: RunsOptions, count: int = 0, silent: bool = False, on: str | None = None
 ) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first. silent: no tables. verbose: the output of failed runs
-    was shown. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    count: how many runs there will be, if --append goes on after Ctrl-C. silent: no tables. on: the words of --on.
     """
     from ...campaign.runs_writer import keeping
     from ...records.attempts import standing, was_lost
@@ -418,8 +431,8 @@ def keep_runs(
 
     runs: list[Run] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
-    path = Path(output) if output else unused_path()
-    with keeping(path, talk, append=append) as keep:
+    path = Path(wanted.output) if wanted.output else unused_path()
+    with keeping(path, talk, append=wanted.append) as keep:
         try:
             with closing(chosen()) as progress:
                 for run in measure(progress, keep):
@@ -428,21 +441,21 @@ def keep_runs(
             stopped = error
         runs, _ = standing(runs)
         if runs and not silent:
-            _report(runs, above_baseline, as_json, brief)
+            _report(runs, wanted)
     if isinstance(stopped, MemprofError | OSError):
         raise stopped
     if stopped is not None:
         done = sum(not was_lost(run) for run in runs)
-        again = "--append" if output else f"-o {path} --append"
-        goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
-        talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
+        again = "--append" if wanted.output else f"-o {path} --append"
+        goes_on = f": {done} of {count} runs are in {path}; the same command with {again} goes on"
+        talk(f"interrupted{goes_on if 0 < done < count else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json and (following := _next(runs, verbose, path)):
+    if runs and not (wanted.everything or wanted.as_json) and (following := _next(runs, wanted.verbose, path, on)):
         talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
+def _next(runs: Sequence[Run], verbose: bool, kept: Path, on: str | None = None) -> str:
     """What to try after the brief tables, in a line; empty if there is nothing. kept: the file of the runs.
 
     A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
@@ -450,7 +463,7 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
     """
     from ...records import summary
     from ...records.types import PEAK
-    from . import report
+    from ...subjects import job_command
 
     if not any(run.complete for run in runs):
         printed = any(run.output_bytes for run in runs)
@@ -463,14 +476,14 @@ def _next(runs: Sequence[Run], verbose: bool, kept: Path) -> str:
     for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
         if row.phase == PEAK:
             of_models.setdefault(row.key.model, []).append(row)
-    if not of_models:
+    if not of_models or any(run.attempt is not None for run in runs):  # explain does not measure on a fleet
         return tables
     rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
     row = (min if of_runtimes else max)(rows, key=lambda row: row.median)
     what = "this memory"
     if len(rows) > 1:
         what = f"the {'smallest' if of_runtimes else 'largest'} peak, that of {row.key.heading}{_trade(groups, rows, row)}"
-    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, {tables}"
+    return f"`{job_command.explanation(groups[row.key][0].job, on)}` accounts for {what}, {tables}"
 
 
 def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row) -> str:
@@ -493,9 +506,8 @@ def unused_path() -> Path:
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 
 
-def _report(runs: Sequence[Run], above_baseline: bool, as_json: bool, brief: bool) -> None:
+def _report(runs: Sequence[Run], wanted: RunsOptions) -> None:
     from . import answer_format, report
 
-    # Imported only now that the last child has ended.
-    text = report("tables.table").render(runs, format=answer_format(as_json), above_baseline=above_baseline, brief=brief)
-    click.echo(text)
+    render = report("tables.table").render  # imported only now that the last child has ended
+    click.echo(render(runs, format=answer_format(wanted.as_json), above_baseline=wanted.above_baseline, brief=not wanted.everything))

@@ -12,7 +12,7 @@ from ...base.errors import UsageError
 from ...base.pairs import WITH_COMMAS, by_name
 from ...base.units import parse_bytes, parse_duration_ns, parse_ratio
 from .answers import Showing, answer, question
-from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
+from .subject import QuestionCommand, Words, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
     from ...campaign.fleet.search_client import Machines
@@ -64,7 +64,6 @@ Examples:
         help="How far outputs may differ from the default's before they are marked.",
     ),
     place_or_fleet_options,
-    machines_option,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
     click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),

@@ -15,7 +15,7 @@
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
         assert not memprof.grows(build_index, 10_000)
 
-`memprof_limit = "500MiB"` in pytest's ini file is the limit of every test that names none. `pytest --memprof` measures the
+`memprof_limit = 500MiB`, or `60MiB above baseline`, in pytest's ini file is the limit of every test that names none. `pytest --memprof` measures the
 peak of every test in a separate process, and shows them in a table. Tests of pytest-benchmark then run here too, for their times.
 
 A marked test's process is a pytest that runs this one test: fixtures are set up again there, session fixtures too. Processes that the test
@@ -54,7 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         INI,
-        "The limit on the peak RSS of every test that names none, such as 500MiB. Each test then runs in a separate process.",
+        "The limit on the peak RSS of every test that names none, such as 500MiB, or '60MiB above baseline', where memory from before the test "
+        "does not count. Each test then runs in a separate process.",
         default="",
     )
 

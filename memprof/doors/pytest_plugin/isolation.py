@@ -213,7 +213,8 @@ def _judge_from_outside(item: pytest.Item, reports: Sequence[pytest.TestReport],
         report.user_properties = [(name, peak if name == PEAK else value) for name, value in report.user_properties]
         if report.when == "call" and not hasattr(report, "wasxfail"):
             try:
-                limit.check(peak, mark.rss_begin_bytes or 0, "the peak RSS of the test's process tree" if several else TEST_PEAK)
+                what = "the peak RSS of the test's process tree" if several else TEST_PEAK
+                limit.check(peak, mark.rss_begin_bytes or 0, what, item.nodeid)
             except pytest.fail.Exception as error:
                 report.outcome, report.longrepr = "failed", str(error)
 

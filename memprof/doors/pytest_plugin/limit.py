@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ ONLY_LINUX = "memprof measures on Linux only"
 REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of a marked test's process that names the file where its reports go
 _MARKS = "MEMPROF_MARKS"  # see runners/memprof_marks.py
 OUTSIDE = "memprof measures this pytest from outside"
+_ABOVE = "above baseline"  # behind the limit of all tests
+_PROFILED = "memprof heap record -o profile -- pytest {} && memprof heap show profile --by line"
 _ARGUMENTS = ("limit", "above_baseline", "repeats", "leaks")
 _WORDS = '("120 MiB", above_baseline=False, repeats=1, leaks="0 B")'
 
@@ -51,35 +54,35 @@ class MemoryLimit:
         words = words_of(item)
         shared = _of_all(item.config) if isinstance(item, pytest.Function) else None
         if words is None:
-            return None if shared is None else cls(shared)
+            return shared
         wrong = next((word for word in words if word not in _ARGUMENTS), None)
         if wrong is not None:
             raise UsageError(f"{_PLACE} takes no {wrong}{near_or_all(wrong, _ARGUMENTS)}")
-        given, above, repeats, leaks = words.get("limit"), words.get("above_baseline", False), words.get("repeats", 1), words.get("leaks")
+        given, above, repeats, leaks = words.get("limit"), words.get("above_baseline"), words.get("repeats", 1), words.get("leaks")
         is_whole = isinstance(repeats, int) and repeats >= 1
-        if not is_whole or not isinstance(above, bool) or not all(isinstance(size, str | int | None) for size in (given, leaks)):
+        if not is_whole or not isinstance(above, bool | None) or not all(isinstance(size, str | int | None) for size in (given, leaks)):
             raise UsageError(f"write {_PLACE}{_WORDS}, each of them if it is needed")
-        limit = shared if given is None else _limit(str(given), _PLACE)
-        if limit is None and leaks is None and "memprof" not in getattr(item, "fixturenames", ()):
+        limited = shared or cls() if given is None else cls(_limit(str(given), _PLACE))
+        if limited.bytes is None and leaks is None and "memprof" not in getattr(item, "fixturenames", ()):
             raise UsageError(f"{_PLACE} has no limit: write {_WORDS}, or {INI} in the ini file")
-        return cls(limit, above, repeats, None if leaks is None else _size(str(leaks), _PLACE), given is not None)
+        above = limited.above_baseline if above is None else above
+        return cls(limited.bytes, above, repeats, None if leaks is None else _size(str(leaks), _PLACE), given is not None)
 
-    def check(self, peak_bytes: int, before_bytes: int, peak: str = TEST_PEAK) -> None:
-        """Fail the test if the limit is exceeded. peak: what it is the peak of."""
+    def check(self, peak_bytes: int, before_bytes: int, peak: str = TEST_PEAK, test: str | None = None) -> None:
+        """Fail the test if the limit is exceeded. peak: what it is the peak of. test: its node ID, if a profile of the test tells who allocates."""
         size_bytes = peak_bytes - before_bytes if self.above_baseline else peak_bytes
         if self.bytes is None or size_bytes <= self.bytes:
             return
-        # The figure stands first: pytest's summary shows the begin alone.
+        # The figures stand first: pytest's summary shows the begin alone.
         size, before, limit = (format_bytes(count) for count in (size_bytes, before_bytes, self.bytes))
         if self.above_baseline:
-            sentence = f"{size} is {peak} above the {before} before it; the limit is {limit}"
+            reason = f"{peak} above the {before} before it"
         elif self.bytes < before_bytes:
-            sentence = (
-                f"{size} is {peak}; the limit of {limit} is less than the {before} before the test: above_baseline=True leaves those out"
-            )
+            reason = f"{peak}. The limit is less than the {before} before the test: above_baseline=True leaves those out"
         else:
-            sentence = f"{size} is {peak}; the limit is {limit}. {before} of it was there before: above_baseline=True leaves that out"
-        pytest.fail(sentence, pytrace=False)
+            reason = f"{peak}. {before} of it was there before: above_baseline=True leaves that out"
+        lines = "" if test is None else f"\nIts lines: {_PROFILED.format(shlex.quote(test))}"
+        pytest.fail(f"{size}, limit {limit}: {reason}{lines}", pytrace=False)
 
 
 def words_of(item: pytest.Item) -> dict[str, Any] | None:
@@ -93,10 +96,11 @@ def words_of(item: pytest.Item) -> dict[str, Any] | None:
     return given
 
 
-def _of_all(config: pytest.Config) -> int | None:
-    """The limit of all tests, None if the ini file has none. Raises UsageError."""
+def _of_all(config: pytest.Config) -> MemoryLimit | None:
+    """The limit of all tests, `60MiB` or `60MiB above baseline`; None if the ini file has none. Raises UsageError."""
     text = str(config.getini(INI)).strip("\"' ")
-    return _limit(text, INI) if text else None
+    size = text.removesuffix(_ABOVE).rstrip()
+    return MemoryLimit(_limit(size, INI), size != text) if text else None
 
 
 def _limit(text: str, place: str) -> int:

@@ -63,7 +63,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         result = yield
         peak = max(_status("VmHWM"), _status("VmRSS"))
     item.user_properties += [(PEAK, peak), (BEFORE, before)]
-    limit.check(peak, before, TEST_PEAK if exact else f"{TEST_PEAK} since its process began (the kernel does not let it be reset)")
+    what = TEST_PEAK if exact else f"{TEST_PEAK} since its process began (the kernel does not let it be reset)"
+    limit.check(peak, before, what, item.nodeid)
     return result
 
 

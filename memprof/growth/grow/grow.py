@@ -38,7 +38,7 @@ from ...subjects.suite import MS, Suite
 from ...verdicts import growth, growth_inputs
 from ...verdicts.growth_inputs import InputsVerdict
 from ...verdicts.growth_outlook import CacheBound, Outlook, outlook
-from .kinds import Kind, Wish, check_own_arrays, kinds_of
+from .kinds import Kind, Wish, check_shapes, kinds_of
 
 FIRST_UNITS, FACTOR = 2000, 4  # of the first round, and from one round to the next
 _FIRST_CYCLES = 50
@@ -442,7 +442,7 @@ def order_of(request: GrowRequest) -> Order:
         raise UsageError("--shapes and --cycles are two experiments: a reload takes the one shape of --shape")
     if request.folder or request.feeder:
         request.suite.place.only_here("a stream of inputs")
-    check_own_arrays(request.suite, request.varied, request.folder)
+    check_shapes(request.suite, request.varied, request.folder)
     order = orders.of_one(_suite(request))
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")

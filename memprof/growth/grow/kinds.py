@@ -87,11 +87,15 @@ def check_stream(folder: str | None, feeder: tuple[str, ...], inputs: str | None
         raise UsageError("--feed and a folder of --inputs are for iterations of a model: not for --shapes, --cycles or a program")
 
 
-def check_own_arrays(suite: Suite, varied: Sequence[Mapping[str, tuple[int, ...]]], folder: str | None) -> None:
-    """Raises UsageError for shapes beside a user's own arrays, which have others. varied: those of --shapes. folder: of .npz files."""
+def check_shapes(suite: Suite, varied: Sequence[Mapping[str, tuple[int, ...]]], folder: str | None) -> None:
+    """Raises UsageError for two shapes of one input, and for shapes beside a user's own arrays, which have others. varied: those of --shapes. folder:
+    of .npz files."""
+    given = {**suite.shapes, **suite.only.shapes}
+    if twice := [name for shapes in varied[:1] for name in shapes if name in given]:
+        raise UsageError(f"--shapes varies {twice[0]}, to which --shape gives one shape: leave one of them out")
     files = sorted(Path(folder).glob("*.npz")) if folder is not None else [Path(suite.inputs)] if suite.inputs is not None else []
     for file in files:
         arrays = array_shapes(str(file)) or {}
-        check_arrays({**suite.shapes, **suite.only.shapes}, arrays, str(file))
+        check_arrays(given, arrays, str(file))
         for shapes in varied:
             check_arrays(shapes, arrays, str(file), "--shapes")

@@ -7,7 +7,7 @@ with a note. A log that no format knows is an error. No format's reader raises a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -89,8 +89,9 @@ def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, m
     numbered: list[Run] = []
     counts: dict[tuple[str, str, int | None], int] = {}
     for variant, path in files:
-        if _is_recording(path):
-            numbered.append(_again(path, variant, name, machine))
+        recorded = memprof_recording.read(path)
+        if recorded is not None:
+            numbered.append(_renamed(recorded, variant, name, machine))
             continue
         measurements = read(path)
         for index, measurement in enumerate(measurements, 1):
@@ -104,19 +105,7 @@ def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, m
     return numbered
 
 
-def _is_recording(path: Path) -> bool:
-    try:
-        return memprof_recording.knows(path)
-    except OSError as error:
-        raise InputError(f"{path}: {os_reason(error)}") from None
-
-
-def _again(path: Path, variant: str | None, name: str | None, machine: str | None) -> Run:
-    """The Run of a recording, made again."""
-    try:
-        run = memprof_recording.read(path)
-    except OSError as error:
-        raise InputError(f"{path}: {os_reason(error)}") from None
+def _renamed(run: Run, variant: str | None, name: str | None, machine: str | None) -> Run:
     job = replace(run.job, variant=variant or run.job.variant, model=replace(run.job.model, name=name or run.job.model.name))
     return replace(run, job=job, machine=replace(run.machine, name=machine or run.machine.name))
 
@@ -155,8 +144,3 @@ def _run(measurement: Measurement, variant: str, name: str | None, machine: str 
 def _machine(name: str, arch: str) -> Machine:
     """A machine of which a log says next to nothing."""
     return Machine(name, arch, "", "", "", 0, 0, 0, 0, 0, "", 0)
-
-
-def formats() -> Sequence[str]:
-    """The tools whose logs can be read."""
-    return [form.TOOL for form in FORMATS]

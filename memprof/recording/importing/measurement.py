@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
-import zlib
-from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -15,6 +12,7 @@ from msgspec.structs import replace
 
 from ...base.errors import InputError
 from ...records.types import Mark, Timeline, Value
+from ..timeline import packed
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -115,11 +113,4 @@ def timeline(rows: Sequence[tuple[int, int, int]]) -> Timeline:
     spans = [after - now for now, after in pairwise(t_ns)]
     total = sum(spans)
     mean = sum(value * span for value, span in zip(rss, spans, strict=False)) // total if total else rss[0]
-    return Timeline(_packed(t_ns), _packed(rss), _packed([0] * len(rows)), _packed(vms), len(rows), min(rss), mean, max(rss))
-
-
-def _packed(column: Sequence[int]) -> str:
-    steps = array("q", [now - before for before, now in zip([0, *column], column, strict=False)])
-    if array("H", [1]).tobytes()[0] == 0:
-        steps.byteswap()
-    return base64.b64encode(zlib.compress(steps.tobytes())).decode()
+    return Timeline(packed(t_ns), packed(rss), packed([0] * len(rows)), packed(vms), len(rows), min(rss), mean, max(rss))

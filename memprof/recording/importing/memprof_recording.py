@@ -13,25 +13,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from ...base.errors import InputError, os_reason
 from ...records.types import Run
 from ..fold import fold
 
-TOOL = "memprof"
 _GZIP = b"\x1f\x8b"
 _HEAD = b"recording "
 
 
-def knows(path: Path) -> bool:
-    """Whether a file is a recording. Raises OSError."""
-    with suppress(EOFError, zlib.error), _opened(path) as file:
-        return file.read(len(_HEAD)) == _HEAD
-    return False
-
-
-def read(path: Path) -> Run:
-    """Its Run. Raises OSError, and InputError for lines that are none of a recording."""
-    with _opened(path) as file:
-        return fold(_lines(file), str(path))
+def read(path: Path) -> Run | None:
+    """Its Run, None for a file that is no recording. Raises InputError for lines that are none of a recording, and for a file that cannot be read."""
+    try:
+        with suppress(EOFError, zlib.error), _opened(path) as file:
+            if file.read(len(_HEAD)) == _HEAD:
+                file.seek(0)
+                return fold(_lines(file), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+    return None
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

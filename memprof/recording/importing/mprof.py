@@ -34,7 +34,7 @@ def read(text: str, file: str) -> list[Measurement]:
     """The measurement in a file."""
     samples: list[tuple[int, int]] = []
     children: list[tuple[int, int]] = []
-    functions: list[tuple[str, int, int, int]] = []
+    functions: list[tuple[str, int, int]] = []
     command = ""
     lines, notes = whole_lines(text)
     for line in lines:
@@ -43,9 +43,9 @@ def read(text: str, file: str) -> list[Measurement]:
         elif match := _CHILD.match(line):
             _add(children, match[2], match[1])
         elif match := _FUNCTION.match(line):
-            begin, end, memory = count(match[3], _S), count(match[5], _S), count(match[4], MIB)
-            if begin is not None and end is not None and memory is not None and begin <= end:
-                functions.append((match[1], begin, end, memory))
+            begin, end = count(match[3], _S), count(match[5], _S)
+            if begin is not None and end is not None and begin <= end:
+                functions.append((match[1], begin, end))
         elif line.startswith("CMDLINE") and not command:
             command = line[len("CMDLINE") :].strip()
     if not samples:
@@ -55,9 +55,7 @@ def read(text: str, file: str) -> list[Measurement]:
     rows = _with_children(samples, children)
     times = [time for time, _ in rows]
     highest = _Highest([rss for _, rss in rows])
-    marks = [
-        _mark(name, begin, end, rows, times, start, highest) for name, begin, end, _ in sorted(functions, key=lambda function: function[1])
-    ]
+    marks = [_mark(*function, rows, times, start, highest) for function in sorted(functions, key=lambda function: function[1])]
     marks = _once(marks) or [_mark(RUN, times[0], times[-1], rows, times, start, highest)]
     words = command.split()
     return [

@@ -20,14 +20,15 @@ from ...growth.laws import coefficients
 from ...growth.scale import scale
 from ...records import metrics
 from ...records.summary import VariantKey, place_of
-from ...records.types import COMMAND, Run
+from ...records.types import COMMAND, Job, Run
+from ...subjects.job_command import heap_record
 from ...subjects.order import Order
 from ...subjects.orders import plan
 from ...subjects.suite import Suite, Variant, variants_of
 from ...versions import measurement
 from ...versions.measurement import Selection, by_place
 from . import request_check, search
-from .bisect_request import BisectRequest, SearchState, StepSide
+from .bisect_request import BisectRequest, SearchState, StepSide, heap_folder
 from .remote_lab import FleetLab
 from .search import FigureQuestion, Searched, Unable, Unanswered, VersionStep
 from .step_sides import FIRST, also, first_phase, followed
@@ -55,7 +56,7 @@ class Bisected(Struct, frozen=True):
 
 def bisect_versions(request: BisectRequest, progress: Progress, output: Path | None, say: Callable[[str], None]) -> Bisected:
     """Search. output: also keep the runs in this file. Raises UndecidedError if there is no answer, and what measuring raises."""
-    began = time.monotonic()
+    began_ns = time.monotonic_ns()
     request_check.check(request)
     with ExitStack() as stack:
         state = SearchState(request, say)
@@ -70,9 +71,9 @@ def bisect_versions(request: BisectRequest, progress: Progress, output: Path | N
         try:
             question = lab.question()
             if isinstance(lab, FleetLab):
-                searched = search.search_at_once(count, lab.ask, lab.width, question, request.every, progress.say)
+                searched = search.search_at_once(count, lab.ask, lab.width, question, request.every, progress.say, began_ns)
             else:
-                searched = search.search(count, lab.look, question, request.every, progress.say)
+                searched = search.search(count, lab.look, question, request.every, progress.say, began_ns)
         except Unanswered as error:
             raise UndecidedError(str(error)) from None
         except MemprofError:
@@ -83,7 +84,7 @@ def bisect_versions(request: BisectRequest, progress: Progress, output: Path | N
         sides = tuple((lab.explained(step.before), lab.explained(step.at)) for step in searched.steps if request.explain)
         undoing = tuple(lab.undoing(step) if request.explain else None for step in searched.steps)
     state.forget()
-    return Bisected(request.versions, question, searched, phases, also, sides, undoing, time.monotonic() - began)
+    return Bisected(request.versions, question, searched, phases, also, sides, undoing, (time.monotonic_ns() - began_ns) / 1e9)
 
 
 class _VersionLab:
@@ -213,9 +214,15 @@ class _VersionLab:
         try:
             order = self._orders(number, self._place)[0]
             self._progress.say(f"{self._request.versions.labels[number]}: looking at it to explain the step")
-            return StepSide(engine.explain(order, self._progress, lambda line: None))
+            return StepSide(engine.explain(order, self._progress, lambda line: None), heap_record=self._heap_record(number, order.job))
         except MemprofError as error:
             return StepSide(None, str(error))
+
+    def _heap_record(self, number: int, job: Job) -> str:
+        """Of what another command can start: a model, or a program that a commit's build has made, and none of a release's environment."""
+        versions = self._request.versions
+        is_known = job.runtime != COMMAND or versions.noun == "commit"
+        return heap_record(job, heap_folder(versions.labels[number])) if is_known else ""
 
     def undoing(self, step: VersionStep) -> Undoing | None:
         """The smallest setting of the newer side that undoes a step for the worse."""

@@ -51,10 +51,16 @@ class BisectRequest(Struct, frozen=True):
 
 
 class StepSide(Struct, frozen=True):
-    """A side of a step, explained; why: the reason if it could not be."""
+    """A side of a step, explained; why: the reason if it could not be. heap_record: the command that profiles its heap, as far as its build stays."""
 
     explanation: Explanation | None
     why: str = ""
+    heap_record: str = ""
+
+
+def heap_folder(label: str) -> str:
+    """The folder for the heap profile of a version."""
+    return f"heap-{label}"
 
 
 class SearchConditions(Struct, frozen=True):

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ...base.units import counted, format_duration
 from ...records import summary
 from ...records.summary import Key
 from ...verdicts import sample_distance, verdicts
@@ -35,6 +37,7 @@ ENDS = 12
 _LIKELY = 0.2
 # Versions that are tried as an end: what keeps so many from being built keeps the others too.
 MOST_ENDS = 4
+_WORTH_A_FORECAST_NS = 10_000_000_000
 
 
 class Unable(Struct, frozen=True):
@@ -85,21 +88,33 @@ class Searched(Struct, frozen=True):
 
 
 def search(
-    count: int, look: Look, question: FigureQuestion, every: bool = False, say: Callable[[str], None] = lambda words: None
+    count: int,
+    look: Look,
+    question: FigureQuestion,
+    every: bool = False,
+    say: Callable[[str], None] = lambda words: None,
+    began_ns: int | None = None,
 ) -> Searched:
-    """Search `count` versions, the first good and the last bad. every: find each step, and not only the first.
+    """Search `count` versions, the first good and the last bad. every: find each step, and not only the first. began_ns: when the ends' first runs
+    began, on time.monotonic_ns.
 
     An end that cannot be built or run gives its place to the next version inside. Raises Unanswered if there are not two ends, or chance cannot
     be told from a difference between them.
     """
-    return search_at_once(count, _One(look).ask, 1, question, every, say)
+    return search_at_once(count, _One(look).ask, 1, question, every, say, began_ns)
 
 
 def search_at_once(
-    count: int, ask: Ask, width: int, question: FigureQuestion, every: bool = False, say: Callable[[str], None] = lambda words: None
+    count: int,
+    ask: Ask,
+    width: int,
+    question: FigureQuestion,
+    every: bool = False,
+    say: Callable[[str], None] = lambda words: None,
+    began_ns: int | None = None,
 ) -> Searched:
     """As `search`, with so many versions in a turn. ask: gets the needs of a whole turn; each answer is of one machine."""
-    return _StepSearch(count, ask, width, question, say).answer(every)
+    return _StepSearch(count, ask, width, question, say, began_ns).answer(every)
 
 
 class Unanswered(Exception):
@@ -131,9 +146,12 @@ class _One(Struct):
 
 
 class _StepSearch:
-    def __init__(self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None], began_ns: int | None = None
+    ) -> None:
         self._ask_machines, self._width, self._question, self._say = ask, width, question, say
         self._count = count
+        self._began_ns = began_ns if began_ns is not None else time.monotonic_ns()
         turns = math.ceil(math.log2(max(count - 1, 2)) / math.log2(width + 1))
         # Each look at a version of a turn makes two tests.
         self._level = RISK / (turns * width * len(LOOKS) * 2)
@@ -144,6 +162,7 @@ class _StepSearch:
         first, last = self._both()
         whole = ends = self._ends(first, last)
         steps: list[VersionStep] = []
+        self._announce(whole, first, last)
         while ends.verdict in ("regressed", "improved"):
             steps.append(self._between(first, last))
             first = steps[-1].at
@@ -151,6 +170,16 @@ class _StepSearch:
                 break
             ends = self._ends(first, last)
         return Searched(whole, tuple(steps), self.values, self.skipped)
+
+    def _announce(self, ends: Judged, first: int, last: int) -> None:
+        """Say that the ends differ, and how long the search may take: a turn at most as long as an end with its build, unless it is not certain."""
+        if ends.verdict not in ("regressed", "improved"):
+            return
+        self._say(f"the ends differ: {ends.reason}")
+        turns = math.ceil(math.log2(last - first) / math.log2(self._width + 1))
+        left_ns = (time.monotonic_ns() - self._began_ns) // 2 * turns
+        if left_ns >= _WORTH_A_FORECAST_NS:
+            self._say(f"about {counted(turns, 'turn')} will follow, {format_duration(left_ns)} in all")
 
     def _both(self) -> tuple[int, int]:
         """The ends that can be measured."""
@@ -185,7 +214,7 @@ class _StepSearch:
 
     def _judged(self, before: tuple[float, ...], after: tuple[float, ...]) -> Judged:
         asked = self._question
-        base, head = (summary.row(asked.key, asked.phase, asked.metric, values, True) for values in (before, after))
+        base, head = (summary.Row(asked.key, asked.phase, asked.metric, values, True) for values in (before, after))
         return verdicts.judge_row(base, head, asked.bound_bytes, asked.limits)
 
     def _ends(self, first: int, last: int) -> Judged:
@@ -248,6 +277,7 @@ class _StepSearch:
                 elif (side := self._side(figures[place], figures[first], figures[last], repeats)) is not None:
                     sides[place] = side
                     left.remove(place)
+                    self._say(f"number {place + 1} of {self._count} is like the {side} end")
             if not left:
                 return sides
         for place in left:

@@ -31,7 +31,7 @@ def row_of(request: BisectRequest, runs: Sequence[Run]) -> summary.Row:
     values = tuple(metrics.values(runs, phase, wanted))
     if not values:
         raise UsageError(f"--metric {wanted.name}: {phase} has none; --at-phase names another phase")
-    return summary.row(replace(summary.key(runs[0]), version=None), phase, wanted.name, values, True)
+    return summary.Row(replace(summary.key(runs[0]), version=None), phase, wanted.name, values, True)
 
 
 def followed(

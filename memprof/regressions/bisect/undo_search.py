@@ -132,7 +132,7 @@ class _UndoLab:
         most = before.max + floor(question.metric, before.median, question.bound_bytes, question.limits)
         chosen = sorted((trial for trial in trials if trial.value <= most), key=lambda trial: trial.latency or 0.0)[:_VERIFIED]
         for fresh in (fresh for trial in chosen for fresh in self.measured([trial.settings], _REPEATS)):
-            row = summary.row(question.key, question.phase, question.metric, fresh.values, True)
+            row = summary.Row(question.key, question.phase, question.metric, fresh.values, True)
             if judge_row(before, row, question.bound_bytes, question.limits).verdict in ("ok", "improved"):
                 return fresh
         return None

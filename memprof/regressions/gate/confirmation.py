@@ -15,7 +15,7 @@ from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
 from ...campaign.runs_writer import keeping
 from ...places.place import HERE
-from ...programs import commands, native
+from ...programs import commands
 from ...records import metrics, summary
 from ...records.summary import Row, VariantKey
 from ...records.types import COMMAND, PEAK, Job, JobSide, Run
@@ -26,7 +26,8 @@ from ...verdicts import baseline, verdicts
 from ...verdicts.baseline import DEFAULT_METRICS, BaselineEntry
 from ...verdicts.ranks import LEAST_REPEATS
 from ...verdicts.verdicts import Judged, Proof
-from .interleaving import by_side, interleaved
+from . import ballast
+from .interleaving import interleaved
 from .request import BASE, HEAD, GateRequest, GateSides
 
 PROVEN_SHARE = 0.05
@@ -149,25 +150,34 @@ class Checks(Struct):
 
     def proof(self) -> Proof | str:
         """The positive control, on the first variant with enough runs, or why there is none."""
-        able = (entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry))
-        entry = next(able, None)
-        if entry is None:
-            return "no variant has five runs that ended well, and a peak among what is compared"
-        more = int(PROVEN_SHARE * _peak(entry))
+        able = [entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry)]
+        why = "no variant has five runs that ended well, and a peak among what is compared"
+        for entry in able:
+            more = int(PROVEN_SHARE * _peak(entry))
+            processes = next((run.processes for run in _runs_of(self.known.head.from_runs, entry.place) if run.processes), ())
+            try:
+                orders = self.known.again(HEAD, entry.place)
+                orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
+                heavier = [ballast.heavier(order, more, processes) for order in orders]
+            except MemprofError as error:
+                why = str(error)
+                continue
+            return self._proof_of(entry, more, orders, heavier, several=bool(processes))
+        return why
+
+    def _proof_of(self, entry: BaselineEntry, more: int, orders: Sequence[Order], heavier: Sequence[Order], several: bool) -> Proof | str:
+        """several: a run of this variant was more than one process."""
         self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
-        try:
-            orders = self.known.again(HEAD, entry.place)
-            orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
-            heavier = [_heavier(order, more) for order in orders]
-        except MemprofError as error:
-            return str(error)
         entries = self._measure({"as it is": orders, "measured again": orders, "5% more": heavier})
         first, raised_entry = entries["as it is"], entries["5% more"]
         if raised_entry.failed:
             return f"{entry.heading}: the runs with {format_bytes(more)} more failed: {raised_entry.failure}"
-        if _peak(raised_entry) < _peak(first) + more / 2:
-            cause = f": {_NOT_HELD}" if orders[0].command is not None else ""
+        risen = _peak(raised_entry) - _peak(first)
+        if risen < more / 2:
+            cause = f": {ballast.NOT_PRELOADED}" if orders[0].command is not None else ""
             return f"{entry.heading} does not hold the {format_bytes(more)} more{cause}"
+        if several and risen > 1.5 * more:
+            return f"{entry.heading} holds {format_bytes(round(risen))} more and not {format_bytes(more)}: {ballast.IN_SEVERAL}"
         raised = verdicts.judge([first], [_as(raised_entry, first)], self.request.limits)
         quiet = verdicts.judge([first], [_as(entries["measured again"], first)], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
@@ -190,25 +200,14 @@ class Checks(Struct):
         """The entries of the sides that have orders."""
         sequence = interleaved(orders)
         named = [replace(order, job=replace(order.job, side=side)) for side, order in sequence]
-        runs = by_side(sequence, campaign.measure(named, self.progress, self.keep))
+        runs: dict[JobSide, list[Run]] = {}
+        for (side, _), run in zip(sequence, campaign.measure(named, self.progress, self.keep), strict=True):
+            runs.setdefault(side, []).append(run)
         return {side: baseline.entries(some, self.request.metrics or DEFAULT_METRICS)[0] for side, some in runs.items()}
 
 
 def _as(entry: BaselineEntry, other: BaselineEntry) -> BaselineEntry:
     return replace(entry, **other.place._asdict())
-
-
-# Why a program's peak does not rise by what is preloaded into it.
-_NOT_HELD = "it is linked statically, or its phases are those of a process that it starts"
-
-
-def _heavier(order: Order, more: int) -> Order:
-    """The order of a job that holds so many bytes more. Raises UsageError and InputError for a program that nothing can be preloaded into."""
-    if order.command is not None:
-        order.place.only_here("--prove of a program")
-        return replace(order, env={**order.env, **native.preloaded("ballast.c", order.env), "MEMPROF_BALLAST": str(more)})
-    held = int(order.job.knobs.get("ballast", 0))
-    return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
 
 
 def _row(entry: BaselineEntry, row: Judged) -> Row | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...campaign import campaign
+from ...campaign.failed_variants import FirstFailures
 from ...campaign.progress import Progress
 from ...campaign.runs_writer import keeping
 from ...records.summary import VariantKey, place_of
@@ -38,41 +39,38 @@ def measure_sides(orders: Mapping[JobSide, Sequence[Order]], outputs: dict[JobSi
     sequence = interleaved(orders)
     for remark in campaign.surroundings(max(order.job.model.bytes for _, order in sequence), sequence[0][1].place):
         progress.say(remark)
-    turns = iter(sequence)
-    shown = _Sided(progress, sequence) if len(orders) > 1 else progress
+    shown = _Sided(progress, sequence, named=len(orders) > 1)
+    sides: dict[JobSide, list[Run]] = {name: [] for name in orders}
     with ExitStack() as stack:
         keeps = {}
         for name, path in reversed(outputs.items()):  # the file that is opened first is named last
             keeps[name] = stack.enter_context(keeping(path, progress.say, holds=f"{name}'s runs"))
-        runs = campaign.measure([order for _, order in sequence], shown, lambda line: keeps[next(turns)[0]](line))
-        sides = by_side(sequence, runs)
-    return {name: sides.get(name, []) for name in orders}
-
-
-def by_side(sequence: Sequence[tuple[JobSide, Order]], runs: Iterable[Run]) -> dict[JobSide, list[Run]]:
-    """The runs of a sequence of orders, by the side that each was ordered for."""
-    sides: dict[JobSide, list[Run]] = {name: [] for name, _ in sequence}
-    for (name, _), run in zip(sequence, runs, strict=True):
-        sides[name].append(run)
+        ordered = [order for _, order in sequence]
+        for run in campaign.measure(ordered, shown, lambda line: keeps[shown.side](line), failures=FirstFailures(progress)):
+            sides[shown.side].append(run)
     return sides
 
 
 class _Sided:
-    """A Progress with the name of the run's side: a Run of a side does not hold it, for its file is the side's."""
+    """A Progress that knows the side of the run that is measured: a Run of a side does not hold it, for its file is the side's.
 
-    def __init__(self, progress: Progress, sequence: Sequence[tuple[JobSide, Order]]) -> None:
+    named: whether it shows the side's name.
+    """
+
+    def __init__(self, progress: Progress, sequence: Sequence[tuple[JobSide, Order]], named: bool) -> None:
         self._progress = progress
         self._names = [name for name, _ in sequence]
-        self._now: JobSide | None = None
+        self._named = named
+        self.side = self._names[0]
         self.live = progress.live
         self.say = progress.say
 
     def started(self, job: Job, index: int, total: int) -> None:
-        self._now = self._names[index - 1]
-        self._progress.started(self._named(job), index, total)
+        self.side = self._names[index - 1]
+        self._progress.started(self._with_side(job), index, total)
 
     def finished(self, run: Run) -> None:
-        self._progress.finished(replace(run, job=self._named(run.job)))
+        self._progress.finished(replace(run, job=self._with_side(run.job)))
 
-    def _named(self, job: Job) -> Job:
-        return replace(job, side=self._now)
+    def _with_side(self, job: Job) -> Job:
+        return replace(job, side=self.side) if self._named else job

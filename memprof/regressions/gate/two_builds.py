@@ -7,6 +7,7 @@ so that a machine that drifts drifts for both.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +30,8 @@ from ...subjects.suite import Build, Suite, Variant
 from ...verdicts import baseline, budgets
 from ...verdicts.baseline import GateSide
 from ...verdicts.budgets import Budget, Spot
-from ...versions import side_environments, worktrees
-from . import growth_limits, law_limits
+from ...versions import shared_files, side_environments, worktrees
+from . import ballast, growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides
 
@@ -43,7 +44,7 @@ def measured(
 ) -> Iterator[GateSides]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
-    Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
+    Raises UsageError, before anything is measured, for a limit that guards nothing in the suite, and for a positive control that cannot be made.
     """
     if not request.of_two_trees:
         if request.command is not None:
@@ -51,7 +52,7 @@ def measured(
         wanted = _with_request(request.command or suite.read(_file(request)), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
-        budgets.check(limits, _spots(planned.orders))
+        _check(request, limits, planned.orders)
         growths, fits = growth_limits.wished(wanted, planned.orders), law_limits.wished(wanted, planned.orders)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
         title = f"{request.suite or wanted.only.name}, measured now"
@@ -67,7 +68,7 @@ def measured(
         return
     both_sides = _both_trees if request.against is not None else _both_sides
     with both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
-        budgets.check(limits, _spots(head_orders))
+        _check(request, limits, head_orders)
         growths, fits = growth_limits.wished(wanted, head_orders), law_limits.wished(wanted, head_orders)
         orders: dict[JobSide, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
@@ -82,6 +83,12 @@ def measured(
             growth_limits.measured(growths, request, progress),
             law_limits.measured(fits, request, progress),
         )
+
+
+def _check(request: GateRequest, limits: Sequence[Budget], orders: Sequence[Order]) -> None:
+    budgets.check(limits, _spots(orders))
+    if request.prove:
+        ballast.check(orders)
 
 
 def _spots(orders: Sequence[Order]) -> list[Spot]:
@@ -137,7 +144,11 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
             older = _with_request(worktrees.suite_in(repository, base), request, lambda sentence: None)
             base_side = _base_side(replace(older, repeats=wanted.repeats), planned.orders)
         else:
-            remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *([base.new] if base.new else [])]
+            words = shlex.join(["memprof", "bisect", "--suite", str(file), "--good", request.base_ref])
+            remarks = [
+                f"{base.label} has no {repository.suite} yet, so all rows are new; this checkout's suite measures it and the commits since: {words}",
+                *([base.new] if base.new else []),
+            ]
         try:
             yield f"{head.label} against {base.label}", base_side, planned.orders, remarks, wanted
         finally:
@@ -150,11 +161,16 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
+    build, command = request.command.build, request.command.only.command
+    assert command is not None
+    if build is not None:
+        side_environments.check_paths(command, here, build)
+    folder = worktrees.folder_inside(repository, request.command.cwd or here, "--cwd")
     with worktrees.tree(repository, request.against, "--against") as base:
-        build = request.command.build
+        subject = _shared_in_full(request.command, repository, base, folder, progress)
         environments = _environments(build, base.folder.parent)
         _build(request.command, here, _HERE, progress, environments.get(HEAD))
-        wanted = _with_request(_in_environment(request.command, environments.get(HEAD), here), request, progress.say)
+        wanted = _with_request(_in_environment(subject, environments.get(HEAD), here), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
         command = wanted.only.command
@@ -171,12 +187,24 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
                 progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
             else:
                 side_environments.check_shared(after_head, side_environments.installed(command), build)
-            command = worktrees.command_in(repository, base, command, here, build)
+            command = worktrees.command_in(repository, base, command, folder, build)
             alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
             alone = _in_environment(alone, environments.get(BASE), base.folder)
             base_side = _base_side(alone, planned.orders)
             remarks = [] if environments else _shared_remarks(repository.root, command)
         yield f"head (this checkout) against {base.label}", base_side, planned.orders, remarks, wanted
+
+
+def _shared_in_full(program: Suite, repository: worktrees.Repository, base: worktrees.Worktree, here: Path, progress: Progress) -> Suite:
+    """A program with the paths of files that both sides share in full."""
+    variant = program.only
+    assert variant.command is not None
+    place = worktrees.place_in(repository, base, here)
+    command = shared_files.in_full(variant.command, here, repository.root, place)
+    env = shared_files.variables_in_full(program.env, here, repository.root, place)
+    if shared := sorted({*command.argv, *env.values()} - {*variant.command.argv, *program.env.values()}):
+        progress.say(f"both sides share {' and '.join(shared)}")
+    return replace(program, env=env, variants=(replace(variant, command=command),))
 
 
 def _shared_remarks(root: Path, command: Command) -> list[str]:

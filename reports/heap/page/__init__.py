@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.heap import phrases
@@ -28,9 +27,7 @@ _TOP = 20
 
 
 def render(profiles: Sequence[HeapProfile]) -> str:
-    """The page of these profiles, side by side on one scale. Raises InputError where there is none."""
-    if not profiles:
-        raise InputError("there is no profile to make a page of")
+    """The page of these profiles, one at least, side by side on one scale."""
     names = _names([profile.path or phrases.program(profile) for profile in profiles])
     data = drawn.page(profiles, names)
     return standalone.render(

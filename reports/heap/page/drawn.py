@@ -20,6 +20,7 @@ from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.program_lines import has_python, program_tree
 from memprof.heap.trees import CallTree
 
 from ...short_names import shortened
@@ -43,7 +44,6 @@ class Node(Struct, frozen=True):
     parent: str
     bytes: str
     places: str
-    callees: bool
 
 
 class Stack(Struct, frozen=True):
@@ -114,7 +114,9 @@ def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> ProfilePage:
     """The figures of these profiles."""
     frames = _Frames()
     points = [_points(profile) for profile in profiles]
-    trees = [[snapshot for snapshot in chosen if snapshot.tree is not None] for chosen in points]
+    trees = [
+        [_cut_down(profile, snapshot) for snapshot in chosen if snapshot.tree] for profile, chosen in zip(profiles, points, strict=True)
+    ]
     share = _share([snapshot.tree for chosen in trees for snapshot in chosen if snapshot.tree is not None])
     files = [
         _file(profile, name, shown, with_trees, share, frames)
@@ -140,11 +142,12 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
     best = profile.peak_tree
     if best is not None:
         kept.add(best[0].index)
-    return [snapshot if snapshot.tree is None or snapshot.index in kept else _without_tree(snapshot) for snapshot in chosen]
+    return [snapshot if snapshot.index in kept else replace(snapshot, tree=None) for snapshot in chosen]
 
 
-def _without_tree(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, tree=None, kind="empty")
+def _cut_down(profile: HeapProfile, snapshot: Snapshot) -> Snapshot:
+    """The snapshot, whose stacks of Python have the lines of the program alone."""
+    return snapshot if snapshot.tree is None else replace(snapshot, tree=program_tree(profile, snapshot.tree, "function"))
 
 
 def _share(trees: Sequence[CallTree]) -> float:
@@ -187,7 +190,7 @@ def _file(
         phases=[(plain(span.name), span.begin, span.end) for span in profile.drawable_phases],
         border_error=profile.border_error,
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
-        trees=[_node(columns, numbers, tree) for columns, tree in zip(thin, trees, strict=True)],
+        trees=[_node(columns, numbers) for columns in thin],
         left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),
         share=share,
     )
@@ -201,7 +204,7 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
         tuple(_cut(area.name.full) for area in areas),
         tuple(_cut(area.name.module) for area in areas),
         tuple(area.kind for area in areas),
-        tuple(row.astype("i8").tolist() for row in filled(table, points).values),
+        tuple(row.astype("i8").tolist() for row in filled(table, points)[0]),
     )
 
 
@@ -234,7 +237,7 @@ def _thin(tree: CallTree, share: float, below: NDArray[Any], places: NDArray[Any
     )
 
 
-def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
+def _node(columns: _Columns, numbers: NDArray[Any]) -> Node:
     frame, parent, size, places = columns
     mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
     return Node(
@@ -242,7 +245,6 @@ def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree) -> Node:
         packed(parent, "<i4"),
         packed(size, "<f8"),
         packed(places, "<i4"),
-        tree.direction == "callees",
     )
 
 
@@ -257,6 +259,8 @@ def gathering(data: ProfilePage, profiles: Sequence[HeapProfile]) -> list[str]:
     share = max((file.share for file in data.files), default=0.0)
     if share:
         sentences.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
+    if any(map(has_python, profiles)):
+        sentences.append("Stacks of Python have the lines of the program alone; memprof heap show --no-fold has all.")
     if any(phrases.gathered(profile) for profile in profiles):
         sentences.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
     if any(file.left_out for file in data.files):

@@ -149,7 +149,7 @@
       if (group === -1 || (above > 0 && nodes[above].key === group && (by === "module" || (frame >= 0 && frames[frame].unknown)))) return above;
       return child(above, group, frame, frame < 0 ? tree.places[node] : 0, size);
     };
-    if (invert === tree.callees) {
+    if (!invert) {
       const at = new Int32Array(tree.frame.length);
       for (let node = 1; node < at.length; node++) {
         at[node] = step(at[tree.parent[node]], node, tree.bytes[node]);

@@ -19,7 +19,7 @@ from memprof.doors.cli import group, progress
 from memprof.doors.cli.subject import SharedOption, _next
 from memprof.programs import environments
 from memprof.programs.environments import Environment
-from memprof.records.types import COMMAND, ModelFile, Outcome
+from memprof.records.types import COMMAND, Attempt, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
 
 
@@ -50,6 +50,9 @@ def test_hint_explains_least_peak_of_largest_model():
     programs = [*program, *made("l.onnx", "larger", 9, argv=("app", "-n", "a b"), threads=2)]
     model = replace(programs[0].job.model, path="l.bin", files=(ModelFile("l.bin", 100, "0"),))
     named = [replace(run, job=replace(run.job, model=model, runtime=COMMAND)) for run in programs]
+    assert " --on ssh:board" in _next(small, False, file, "ssh:board")
+    of_fleet = [replace(run, attempt=Attempt("1f", 1, 1)) for run in small]
+    assert _next(of_fleet, False, file, "dask:tcp://desk:8786") == tables
     assert _next(named, False, file) == f"`memprof explain l.bin -- app -n 'a b'` accounts for the largest peak, that of larger, {tables}"
 
 
@@ -127,6 +130,22 @@ def test_option_unknown_names_near_meaning(memprof, command, option, named):
 
     assert (done.returncode, done.stdout) == (2, "")
     assert f"memprof {command} has no {option}: {named}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "hint"),
+    [
+        (("heap", "diff", "a", "b"), "--my", ""),
+        (("heap", "diff", "a", "b"), "--fail-if-grow", "--fail-if-grows"),
+        (("table",), "--metrics", "--metric"),
+    ],
+)
+def test_option_unknown_names_near_spelling(memprof, words, option, hint):
+    done = memprof(*words, option, "x")
+
+    assert done.returncode == 2
+    assert f"No such option: {option}" in done.stderr or f"No such option '{option}'" in done.stderr
+    assert (hint in done.stderr) if hint else ("Did you mean" not in done.stderr)
 
 
 def test_public_names_available():
@@ -211,7 +230,7 @@ def test_refused_setting_absent_from_help(memprof):
         shown = memprof("heap", "record", words).stdout
         assert "--phase NAME=FUNCTION" not in shown and "--phase-regex NAME=REGEX" in shown
     done = memprof("heap", "record", "--phase", "load=f", "-o", "out", "--", "true")
-    assert (done.returncode, "marks (memprof.h) or --phase-regex give phases here too" in done.stderr) == (2, True)
+    assert (done.returncode, "name the phases by marks (memprof.h) or --phase-regex" in done.stderr) == (2, True)
 
 
 def test_shared_options_declared_once():

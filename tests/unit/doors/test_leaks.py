@@ -22,7 +22,7 @@ def test_growth_names_unfilled_cache_and_remedy():
     failure = LeakAnswer(GROWS, 64 * MIB).failure(sample_runs.run(), 10 * KIB, 8000)
 
     assert failure == (
-        "64.0 KiB more per call (95%: 63.0 KiB to 65.0 KiB); the limit is 10.0 KiB per call. A cache that is not full after 1,000 calls (64.0 MiB) "
+        "64.0 KiB more per call, limit 10.0 KiB per call (95%: 63.0 KiB to 65.0 KiB). A cache that is not full after 1,000 calls (64.0 MiB) "
         "is not ruled out. Bound such a cache, fill it in a fixture first, or give leaks a higher limit"
     )
 

@@ -325,7 +325,7 @@ def test_transient_sets_peak() -> None:
 def test_transient_without_look() -> None:
     finding = only(facts(ORT, phase("PREPARE", use=10), peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
     assert finding.evidence[0] == "PREPARE peaks 50.0 MiB above its end"
-    assert finding.proposals[-1].text == "see who allocates it, since no look came near its peak: memprof heap record"
+    assert finding.proposals[-1].text == "no look came near this peak; a heap profile shows who allocates it: memprof heap record"
     slightly = {"PREPARE": (200, 150), "EXECUTE": (198, 160)}
     assert findings.find(facts(ORT, phase("PREPARE", use=10), peaks=slightly)) == (), "without it PEAK would be nearly the same"
 

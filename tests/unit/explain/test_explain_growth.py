@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from support import recorder_runs
 from support.examples import examples
 from support.suites import one
@@ -54,7 +53,7 @@ def test_growth_of_blocks_in_use() -> None:
     growth = grown.between(heap("WARMUP", 10, [at(0, 10)]), heap("EXECUTE", 14, [at(0, 14)]))
 
     assert parts(growth) == {"in use by the program": 4 * PAGE}
-    assert (growth.cause, growth.grown_bytes, growth.blocks_bytes) == ("in use by the program", 4 * PAGE, (10 * PAGE, 14 * PAGE))
+    assert (growth.cause, growth.grown_bytes) == ("in use by the program", 4 * PAGE)
     assert growth.sentences == (
         f"RSS grew by {4 * PAGE // 1024}.0 KiB between the ends of WARMUP and EXECUTE: 16.0 KiB in use by the program",
     )
@@ -147,7 +146,7 @@ def test_growth_absent_and_swap_counted() -> None:
 
 def test_growth_with_incomplete_heap() -> None:
     last = heap("EXECUTE", 14, [])
-    growth = grown.between(heap("WARMUP", 10, []), replace(last, heap=replace(last.heap, complete=False)))
+    growth = grown.between(heap("WARMUP", 10, []), last._replace(heap=last.heap._replace(complete=False)))
     assert growth.sentences[-1] == "the allocator's blocks could not be followed: memory in use may be among the other mappings"
 
 

@@ -13,6 +13,7 @@ from memprof.base.errors import InputError
 from memprof.explain import snippets, waterfall
 from memprof.explain.copies import STORED, Copy
 from memprof.explain.records import AGAIN
+from memprof.explain.scan import Keys
 from memprof.explain.snippets import TensorQuery
 from memprof.models import tensors
 from memprof.models.identity import identify
@@ -296,7 +297,7 @@ def test_file_of_unknown_format_in_pieces(tmp_path: Path) -> None:
 def test_copy_that_is_being_made_is_the_further_one() -> None:
     """The slice of further copies and the weights beyond one copy are the same bytes, also where a copy at a lower address is not yet whole."""
     weights = (TensorQuery(StoredTensor("w", "uint8", (8192,), 8192, "model.bin", 0)),)
-    index = snippets.Index(weights, (), *[np.zeros(0, np.int64)] * 3, 0, 0, np.zeros(0, bool))
+    index = snippets.Index(weights, (), Keys(np.zeros(0, np.uint64), 0, 0), *[np.zeros(0, np.int32)] * 2)
     held = [Copy(0, STORED, "", 0x1000, 0x3000, 4096, 0), Copy(0, STORED, "", 0x9000, 0xB000, 8192, 0)]
     kinds = [waterfall.ANONYMOUS]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import runpy
@@ -92,6 +93,7 @@ hidden = hide()
 
 
 def test_container_of_growing_objects_named(tmp_path, monkeypatch):
+    gc.freeze()  # nobody looks at what earlier tests left: seconds
     (tmp_path / "held_by.py").write_text(HOLDING)
     monkeypatch.syspath_prepend(tmp_path)
     held_by = importlib.import_module("held_by")

@@ -321,6 +321,13 @@ def test_shapes_beside_reload_refused():
         answered(request)
 
 
+def test_shape_of_varied_input_refused():
+    suite = Suite(models=("m.onnx",), runtimes=("onnxruntime",), shapes={"x": (4,)})
+
+    with pytest.raises(UsageError, match="--shapes varies x, to which --shape gives one shape: leave one of them out"):
+        answered(GrowRequest(suite, ({"x": (1,)}, {"x": (2,)})))
+
+
 def test_budget_in_units_or_time():
     assert parse_budget("20000") == UnitBudget(units=20000)
     assert parse_budget("10min") == UnitBudget(time_ns=600 * 10**9)

@@ -93,9 +93,7 @@ def test_recording_skipped_without_growth() -> None:
 def looked(in_use: int, kept: int) -> GrowthParts:
     """Two looks between which so many MiB more came to be in use, and to be kept by the allocator."""
     parts = (GrowthPart("in use by the program", MIB, (1 + in_use) * MIB), GrowthPart("freed, kept by the allocator", 0, kept * MIB))
-    return GrowthParts(
-        "a", "b", (MIB, (1 + in_use + kept) * MIB), parts, (0, 0), (0, 0), (0, 0), (0, 0), Pinned(0, 0, 0, 0, 0, 0), inside=True
-    )
+    return GrowthParts("a", "b", (MIB, (1 + in_use + kept) * MIB), parts, (0, 0), (0, 0), (0, 0), Pinned(0, 0, 0, 0, 0, 0), inside=True)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_children_make_it_a_sum() -> None:
     run = recording.finish()
     assert (bounds(run, "RUN"), mark(run, "RUN").rss_peak_exact) == ((20, 23), False)
     assert [process.pid for process in run.processes] == [ROOT, 101]
-    assert run.warnings[0].startswith("up to 2 processes at once; peaks and the timeline are of their sum")
+    assert run.warnings[0].startswith("up to 2 processes at once (program); peaks and the timeline are of their sum")
 
 
 def test_process_that_ends_meanwhile_is_said() -> None:
@@ -93,7 +93,7 @@ def test_child_that_no_poll_saw_is_said() -> None:
     recording.stat(child_faults=50)
     recording.poll()
     recording.look("end", rss=20, hwm=64, reset=False)
-    assert recording.finish().warnings == ("processes that started and ended between two polls and are in no figure: at least 1",)
+    assert recording.finish().warnings == ("processes that started and ended between two readings and are in no figure: at least 1",)
 
 
 def test_children_of_before_are_no_unseen_ones() -> None:

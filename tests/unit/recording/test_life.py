@@ -91,8 +91,19 @@ def test_child_that_was_waited_for_unseen_is_said() -> None:
     recording.lines[-3] = re.sub(rb" Z 9 0 ", b" Z 9 70 ", recording.lines[-3])
     recording.ended(largest=64)
     run = recording.run()
-    assert run.warnings == ("processes that started and ended between two polls and are in no figure: at least 1",)
+    assert run.warnings == ("processes that started and ended between two readings and are in no figure: at least 1",)
     assert not mark(run, "RUN").rss_peak_exact
+
+
+def test_unseen_child_is_said_with_period() -> None:
+    recording = unseen_program()
+    recording.lines[-3] = re.sub(rb" Z 9 0 ", b" Z 9 70 ", recording.lines[-3])
+    recording.ended(largest=64)
+    recording.tail(b"")
+    recording.tell("periods 5000 " + " ".join(str(10_000 * part) for part in range(101)))
+    recording.tell("end %d")
+    (said,) = recording.so_far().warnings
+    assert said == "processes that started and ended between two readings, mostly 500 us apart, and are in no figure: at least 1"
 
 
 def test_children_make_the_peak_a_sum() -> None:

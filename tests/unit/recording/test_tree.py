@@ -10,7 +10,7 @@ from memprof.records.types import Run
 
 from .written import MIB, PAGE, ROOT, Recording, bounds, mark, phases
 
-UNSEEN = "processes that started and ended between two polls and are in no figure: at least"
+UNSEEN = "processes that started and ended between two readings and are in no figure: at least"
 
 
 def unseen(run: Run) -> int:
@@ -315,7 +315,7 @@ def test_round_amid_events_is_dropped(what: str) -> None:
     if what != "missing":
         recording.shares({102: share(1, 1)})
     recording.tell("round %d end")
-    assert "for which there was no time" in pss(recording.run())
+    assert "before the kernel's PSS was read" in pss(recording.run())
 
 
 def test_small_events_widen_a_round() -> None:
@@ -575,7 +575,9 @@ def test_program_under_a_shell_has_the_phases() -> None:
     assert bounds(run, "A") == (100, 100)
     assert run.timeline.rss_max_bytes == 103 * MIB
     (said,) = run.warnings
-    assert said.startswith("up to 3 processes at once; peaks are of app and what it starts, the timeline is of their sum, pages they share")
+    assert said.startswith(
+        "up to 3 processes at once (program, app); peaks are of app and what it starts, the timeline is of their sum, pages they share"
+    )
 
 
 def test_shares_bound_a_part_of_the_tree() -> None:
@@ -621,3 +623,13 @@ def pss(run: Run) -> str:
     """What a Run says of shares."""
     (said,) = (said for said in run.warnings if "processes at once" in said)
     return said.partition("of their sum, ")[2]
+
+
+def test_processes_gone_before_peak_are_not_said() -> None:
+    """A shell that ends before the program grows changes no figure."""
+    recording = Recording(rss=(3, 0))
+    recording.spawn(101, (4, 0))
+    recording.poll()
+    recording.zombie(101)
+    recording.poll({ROOT: (100, 0)})
+    assert recording.run().warnings == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,15 @@ def test_search_finds_version_in_few_measurements(modes: float, size: float) -> 
     assert len(searched.values) <= 7 + 3
     assert step.judged.difference == pytest.approx(size * 200 * MIB, rel=0.1) or modes
     assert not searched.skipped
+
+
+def test_search_says_verdicts_and_time() -> None:
+    said: list[str] = []
+    hour_ns = 3600 * 10**9
+    search.search(9, levels(*stepped(9, 5, 0.4)), QUESTION, say=said.append, began_ns=time.monotonic_ns() - hour_ns)
+
+    assert said[0].startswith("the ends differ: +") and said[1] == "about 3 turns will follow, 5400 s in all"
+    assert said[2] == "number 5 of 9 is like the good end"
 
 
 def test_search_stops_at_alike_ends() -> None:
@@ -491,7 +501,16 @@ def test_report_names_slices_at_first_change() -> None:
         "Only the newer side has the advice: --set malloc_trim=on.",
     ]
     assert next(report._changes(before, after, "STARTUP", "")) == "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB."
-    assert "no slice of memory" in next(report._changes(before, before, "PREPARE", ""))
+    assert "is freed before its phase ends" in next(report._changes(before, before, "PREPARE", ""))
+    recorded = [replace(before, heap_record=f"memprof heap record -o heap-{label} -- ./app") for label in ("v1", "v 2")]
+    answer = SimpleNamespace(versions=SimpleNamespace(labels=("v1", "v 2")))
+    step = SimpleNamespace(before=0, at=1)
+    assert list(report._heap_profiles(answer, step, *recorded)) == [  # type: ignore[arg-type]
+        "Two heap profiles show who allocates it: memprof heap record -o heap-v1 -- ./app && "
+        "memprof heap record -o heap-v 2 -- ./app && memprof heap diff heap-v1 'heap-v 2'"
+    ]
+    assert not list(report._heap_profiles(answer, step, recorded[0], replace(after, heap_record="x")))  # type: ignore[arg-type]
+    assert not list(report._heap_profiles(answer, step, before, before))  # type: ignore[arg-type]
     assert list(report._changes(before, StepSide(None, "the model is gone"), "PEAK", "")) == [
         "What changed is not known: the model is gone."
     ]

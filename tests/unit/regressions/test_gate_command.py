@@ -14,7 +14,7 @@ from memprof.base.errors import UsageError
 from memprof.campaign.progress import Silent
 from memprof.places.place import HERE, Here
 from memprof.programs.commands import of_words
-from memprof.records.summary import Key, row
+from memprof.records.summary import Key, Row
 from memprof.records.types import PEAK, JobSide, Outcome, Run
 from memprof.regressions.gate import decide, two_builds
 from memprof.regressions.gate.request import BASE, GateRequest
@@ -213,7 +213,7 @@ def peaks(draw: random.Random, noise: float, factor: float = 1.0) -> list[float]
 
 
 def judged(before: Sequence[float], after: Sequence[float]) -> verdicts.Judged:
-    base, head = (row(KEY, PEAK, "rss_peak_bytes", tuple(peak * MIB for peak in side), True) for side in (before, after))
+    base, head = (Row(KEY, PEAK, "rss_peak_bytes", tuple(peak * MIB for peak in side), True) for side in (before, after))
     return verdicts.judge_row(base, head, 0)
 
 

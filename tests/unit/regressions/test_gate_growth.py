@@ -31,8 +31,8 @@ KIB = 1024
     [
         (STEADY, 0, "ok", "steady: 0 B (95%: at most 41 B) per iteration over 4,000"),
         (BOUNDED, 0, "ok", "bounded: 11.0 MiB more in the first 38, then 0 B (95%: at most 41 B) per iteration over 4,000"),
-        (GROWS, 0, "over", "64.0 KiB more per iteration (95%: 63.9 KiB to 64.1 KiB); the limit is 0 B per iteration"),
-        (GROWS, 65 * KIB, "ok", "64.0 KiB more per iteration (95%: 63.9 KiB to 64.1 KiB); the limit is 65.0 KiB per iteration"),
+        (GROWS, 0, "over", "64.0 KiB more per iteration, limit 0 B per iteration (95%: 63.9 KiB to 64.1 KiB)"),
+        (GROWS, 65 * KIB, "ok", "64.0 KiB more per iteration, limit 65.0 KiB per iteration (95%: 63.9 KiB to 64.1 KiB)"),
         (GROWS, 64 * KIB, "undecided", "which may be above it or not; the limit is 64.0 KiB per iteration"),
         (
             UNDECIDED,
@@ -59,7 +59,7 @@ def test_limit_against_growth_interval(verdict, limit, word, reason) -> None:
 def test_limit_names_growing_inputs(by, only) -> None:
     row = growth_limits.judged(VariantGrowth(KEY, "iteration", GROWS, by=by), Limit("iteration", 0))
 
-    assert row.reason.startswith(f"64.0 KiB more per iteration{only} (95%: ")
+    assert row.reason.startswith(f"64.0 KiB more per iteration{only}, limit 0 B per iteration (95%: ")
 
 
 def test_growth_without_verdict_failing() -> None:

@@ -50,7 +50,7 @@ def orders(level: int, variants: Sequence[str] = NAMES) -> tuple[Order, ...]:
 def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """No order is a process: its Run has the level of its side, and its ballast."""
 
-    def measure(orders: Sequence[Order], progress: Silent, keep: Callable[[bytes], None]) -> Iterator[Run]:
+    def measure(orders: Sequence[Order], progress: Silent, keep: Callable[[bytes], None], failures: object = None) -> Iterator[Run]:
         for number, order in enumerate(orders, 1):
             progress.started(order.job, number, len(orders))
             more = int(str(order.job.env["level"])) + int(order.job.knobs.get("ballast", 0)) / (1 << 20)

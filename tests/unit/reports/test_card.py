@@ -12,8 +12,8 @@ from support.sample_runs import MIB, run, runs
 from memprof.base.errors import InputError
 from memprof.doors.cli import group
 from memprof.records.types import COMMAND, Outcome
-from memprof.reports.command_line import command_line
 from memprof.reports.tables import card
+from memprof.subjects.job_command import command_line
 
 
 def front_and_text(text):

@@ -261,12 +261,24 @@ def test_command_with_files_or_variants(memprof, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [["base.jsonl"], ["base.jsonl", "--variant", "a"], ["base.jsonl", "base.jsonl", "--variant", "a", "--variant", "b"]]
+    ("words", "says"),
+    [
+        (["base.jsonl"], "base.jsonl has one variant, a: give two files, or one file with two variants"),
+        (
+            ["many.jsonl"],
+            "many.jsonl has the variants a, b c, d: name two of them, base first: memprof compare many.jsonl --variant a --variant 'b c'",
+        ),
+        (["many.jsonl", "--variant", "a"], "many.jsonl has the variants a, b c, d: name two of them, base first: "),
+        (
+            ["base.jsonl", "base.jsonl", "--variant", "a", "--variant", "b"],
+            "--variant goes with one file; of two files the variants of one name are compared",
+        ),
+    ],
 )
-def test_command_usage(memprof, tmp_path, words):
-    written(tmp_path / "base.jsonl", runs())
+def test_command_usage(memprof, tmp_path, words, says):
+    written(tmp_path / "base.jsonl", runs(variant="a"))
+    written(tmp_path / "many.jsonl", [*runs(variant="a"), *runs(variant="b c"), *runs(variant="d")])
 
     done = memprof("compare", *words)
 
-    assert done.returncode == 2
-    assert done.stderr == "memprof: give two files, or one file and --variant twice\n"
+    assert (done.returncode, says in done.stderr) == (2, True), done.stderr

@@ -14,7 +14,7 @@ from support.examples import examples
 from support.sample_runs import MIB, USUAL, machine, run, runs
 
 from memprof.base.errors import InputError, UsageError
-from memprof.records.summary import Key, row
+from memprof.records.summary import Key, Row
 from memprof.records.types import PEAK, Outcome
 from memprof.reports.tables import gate as report
 from memprof.verdicts import baseline, verdicts
@@ -27,7 +27,7 @@ KEY = Key("net.onnx", "a", None, "here")
 def judged(base, head, metric="rss_peak_bytes", limits=Limits(), bound=0):
     """The verdict on samples in MiB (or in the metric's unit)."""
     size = MIB if metric.endswith("bytes") else 1
-    sides = [row(KEY, PEAK, metric, tuple(value * size for value in side), True) for side in (base, head)]
+    sides = [Row(KEY, PEAK, metric, tuple(value * size for value in side), True) for side in (base, head)]
     return verdicts.judge_row(*sides, bound, limits)
 
 
@@ -112,7 +112,7 @@ def test_verdict_by_shape_of_samples(base, head, expected, why):
 )
 def test_peak_of_polling_in_verdict(base, head, missed, expected):
     sides = [
-        row(KEY, PEAK, "rss_peak_bytes", tuple(value * MIB for value in side), False, missed=int(missed * MIB)) for side in (base, head)
+        Row(KEY, PEAK, "rss_peak_bytes", tuple(value * MIB for value in side), False, missed=int(missed * MIB)) for side in (base, head)
     ]
     judged = verdicts.judge_row(*sides, 0, verdicts.parse_limits(["10%"]))
 

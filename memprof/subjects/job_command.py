@@ -1,17 +1,18 @@
-"""The command that measures again what a Job was: `memprof run` for a runtime, `memprof exec` for a program."""
+"""The commands that measure again what a Job was, explain it or profile its heap: words for a shell."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 
 from msgspec.structs import asdict, replace
 
-from memprof.programs import environments
-from memprof.records.types import COMMAND, Job
-from memprof.subjects.settings import options
-from memprof.subjects.suite import DEFAULTS
+from ..programs import environments
+from ..records.types import COMMAND, Job
+from .settings import options
+from .suite import DEFAULTS
 
 
 def command_line(job: Job, repeats: int) -> str:
@@ -22,16 +23,28 @@ def command_line(job: Job, repeats: int) -> str:
     return shlex.join(["memprof", "run", os.path.basename(job.model.path), "-r", _runtime(job), *words])
 
 
-def explanation(job: Job) -> str:
-    """The words that explain the memory of a Job that has a model, in this folder."""
-    path = os.path.relpath(job.model.path)
+def explanation(job: Job, on: str | None = None) -> str:
+    """The words that explain the memory of a Job that has a model, in this folder. on: the machine where it was measured, None for here."""
+    path, place = os.path.relpath(job.model.path), ["--on", on] if on is not None else []
     if job.runtime == COMMAND:
-        return shlex.join(["memprof", "explain", path, *_words(job, 1), *_program(job)])
+        return shlex.join(["memprof", "explain", path, *place, *_words(job, 1), *_program(job)])
+    return shlex.join(["memprof", "explain", *_model_words(job, path, place)])
+
+
+def heap_record(job: Job, output: str) -> str:
+    """The words that profile the heap of a Job, from any folder, into a new folder. gdb cannot follow a program there: functions are no phases."""
+    if job.runtime == COMMAND:
+        folder = ["--cwd", job.cwd] if job.cwd is not None else []
+        return shlex.join(["memprof", "heap", "record", "-o", output, *folder, *_words(replace(job, phases={}), 1), *_program(job)])
+    return shlex.join(["memprof", "heap", "record", "-o", output, *_model_words(job, job.model.path)])
+
+
+def _model_words(job: Job, path: str, place: Sequence[str] = ()) -> list[str]:
+    """A model and how it ran, for a command that measures it once and deletes the runtime's object. place: the words of another machine."""
     runtime = _runtime(job)
     elsewhere = job.python not in (None, sys.executable) and "@" not in runtime and os.access(str(job.python), os.X_OK)
     python = ["--python", str(job.python)] if elsewhere else []
-    settings = _words(replace(job, release=True), DEFAULTS.repeats or 1, path)
-    return shlex.join(["memprof", "explain", path, "-r", runtime, *python, *settings])
+    return [path, "-r", runtime, *place, *python, *_words(replace(job, release=True), DEFAULTS.repeats or 1, path)]
 
 
 def _program(job: Job) -> list[str]:
