@@ -447,7 +447,7 @@ def test_report_warnings_and_shapes_first() -> None:
     for form in ("text", "markdown"):
         head = report().render(doubtful, form).partition("60.0 MiB")[0]
         assert "warning: 15.8% is not explained" in head
-        assert "x 1x3x48x192 (open dimensions taken as 1: --shape), y 2" in head
+        assert "x=1x3x48x192 (open dimensions taken as 1: --shape), y=2" in head
     assert "warning: 15.8% is not explained" in page.render([sample_runs.run()], explanations=[doubtful])
     assert any("warning: 15.8% is not explained" in text.get_text() for text in waterfall.draw(doubtful).texts)
 

@@ -50,7 +50,7 @@ def test_onnx_open_dimensions(tmp_path: Path) -> None:
     unnamed = model(tmp_path, ("?", 3, "?", 5), ("m",), name="unnamed.onnx")  # as some exporters call what differs
     assert [declared.dimensions for declared in inputs.inputs(unnamed)] == [("", "", "", ""), ("m",)]
     two = model(tmp_path, ("n", 3), ("m",), name="two.onnx")
-    assert "(--shape x=N,3 --shape y=N with your sizes" in inputs.remark(inputs.taken_as_one(two, {}, None), two)
+    assert "(--shape x=SIZE,3 --shape y=SIZE sets others)" in inputs.remark(inputs.taken_as_one(two, {}, None), two)
 
 
 def test_fixed_dimension_of_1_kept(tmp_path: Path) -> None:
