@@ -387,7 +387,7 @@ class _Work:
     def __init__(self, write, curve):
         self._write = write
         self._curve = curve  # whether memory after units is wanted; without it units are only counted
-        self._heap = _heap_reader() if curve else None
+        self._heap = _heap_reader() if curve else heap
         self._buffer = bytearray(_BUFFER)
         self._shapes = memoryview(bytearray(8 * _SHAPES)).cast("q")
         self._distinct = 0

@@ -203,7 +203,7 @@ def _middle(process: Series, looks: Sequence[int]) -> int:
 
 
 def _most_in_use(process: Series, growth: Growth) -> float:
-    """The most that bytes in use can grow by each unit beside a flat resident set: all that they moved by, in the whole tail or in its second half.
+    """The most that bytes in use can grow by each unit beside a flat resident set: by their whole range, in the tail or in its second half.
 
     Bytes that were taken and not written to move neither the resident set nor freed memory, and do not count.
     """
