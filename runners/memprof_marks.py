@@ -34,7 +34,8 @@ bytes, so that lines of several processes never mix, and one object with its kin
                                                         of each unit were done by then. The first row is from before the first unit
     {"mark": "anchor", "pid", "phase", "iteration", "seen", "rss", "swap", "heap_used", "heap_free"}   the same moment by exact counters:
                                                         seen is the rss of the rows, rss and swap are those of smaps_rollup; heap_used and
-                                                        heap_free are those of `heap`, here with what Python's own allocator has of each
+                                                        heap_free are those of `heap`, with what Python's own allocator has of each: of
+                                                        free bytes those of the arenas that it had before the first unit
     {"mark": "stray", "pid", "what", "phase"}           a call in the wrong order: a "begin" while that phase was open (which ends there), an
                                                         "end" with none open (the last phase's name, "" for none)
 
@@ -563,10 +564,11 @@ def _heap_reader():
     ask, python_heap = _found(), _python_heap(ctypes)
     if ask is None or python_heap is None:
         return heap
+    room = sum(python_heap())  # pages of later arenas are in memory once they are written to: they are not free memory that waits
 
     def read():
-        figures, (used, free) = ask(), python_heap()
-        return figures.uordblks + figures.hblkhd + used, figures.fordblks + free
+        figures, (used, _) = ask(), python_heap()
+        return figures.uordblks + figures.hblkhd + used, figures.fordblks + max(0, room - used)
 
     return read
 
