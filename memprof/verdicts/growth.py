@@ -15,6 +15,7 @@ in use tell it, where they were read: see `_in_freed_memory`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -180,9 +181,16 @@ def _with_freed_memory(processes: Sequence[Series], each: Sequence[Growth]) -> t
 
 
 def _tail_looks(process: Series, growth: Growth) -> list[int]:
-    """The places of the looks at the bytes in use in the tail of a decided verdict, or after the first unit of an undecided one."""
+    """The places of the looks at the bytes in use in the tail of a decided verdict, or after the first unit of an undecided one. What was given back
+    in the first quarter of the work, where a warm-up may end, does not count."""
     begin = _tail_begin(growth)
-    return [place for place, done in enumerate(process.looked) if done >= begin]
+    looks = [place for place, done in enumerate(process.looked) if done >= begin]
+    early = [
+        after
+        for before, after in pairwise(looks)
+        if process.used[after] < process.used[before] - process.page_bytes and process.looked[after] <= _STARTS[-1] * process.looked[-1]
+    ]
+    return [place for place in looks if place >= early[-1]] if early else looks
 
 
 def _tail_begin(growth: Growth) -> int:
