@@ -33,9 +33,10 @@ class LeakAnswer:
     rise_bytes: int
 
     def needs_more(self, most_bytes: int) -> bool:
-        """Whether a longer round would tell more: it is undecided, or it is flat and more than the limit could hide, which each call may keep."""
+        """Whether a longer round would tell more: it is undecided, or flat and more than the limit could hide, which each call may keep, or it grows
+        in memory that was freed before, where caches of the interpreter and of pytest fill up too."""
         flat = self.verdict.word in ("steady", "bounded")
-        return self.verdict.word == "undecided" or (flat and self.verdict.high > max(_CLOSE, most_bytes))
+        return self.verdict.word == "undecided" or self.verdict.hidden or (flat and self.verdict.high > max(_CLOSE, most_bytes))
 
     def failure(self, run: Run, most_bytes: int, most_calls: int) -> str | None:
         """Why the test fails, None if it passes. run: one of its processes. most_bytes: each call may keep. most_calls: a process makes."""

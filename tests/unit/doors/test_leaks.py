@@ -61,6 +61,11 @@ def test_flat_verdict_that_hides_much_needs_more(hidden_bytes, allowed, more):
     assert LeakAnswer(Verdict("steady", "call", high=hidden_bytes, tail=1000), 0).needs_more(allowed) is more
 
 
+def test_growth_in_freed_memory_is_confirmed():
+    assert LeakAnswer(Verdict("grows", "call", 48.0, 47.0, 49.0, tail=1000, hidden=True), 48 * KIB).needs_more(0)
+    assert not LeakAnswer(GROWS, 64 * MIB).needs_more(0)
+
+
 def test_lines_that_allocate_growth_named():
     lines = (
         GrowthLine("/w/pkg/cache.py", 7, 5600 * KIB, 100, holder="the list `kept` of module pkg.cache"),
