@@ -387,7 +387,7 @@ def test_no_limit_below_failed_one_is_least(held, imagined, monkeypatch):
     text = render(fitted, format="text")
     assert "All runs worked in 45." in text and "and yet some failed in up to 63." in text
     requested = next(line for line in text.splitlines() if "requests:" in line)
-    assert "at full speed, in 3 runs: 78." in requested or "at full speed, in 3 runs: 79." in requested
+    assert "3 runs had full speed: 78." in requested or "3 runs had full speed: 79." in requested
 
 
 def test_interrupted_search_says_what_it_knows(held, imagined, monkeypatch):

@@ -258,6 +258,11 @@ def rivals(measured: Sequence[Recommendation]) -> dict[int, int]:
     return beaten | {number: beaten.get(other, other) for number, other in standing.items()}
 
 
+def over_time(goal: Goal, default: Recommendation, proposal: Recommendation) -> bool:
+    """Whether a proposal takes longer than the goal lets it."""
+    return goal.max_time is not None and proposal.time > goal.max_time * default.time
+
+
 def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendation]) -> Recommendation | None:
     """The recommendation that reaches the goal, None if none does. With a budget, of those that keep within it and are as fast as the fastest
     within noise, that with the fewest settings."""
@@ -267,7 +272,7 @@ def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendat
         as_fast = [proposal for proposal in within if fastest is proposal or (fastest and not _apart(proposal.times, fastest.times))]
         return min(as_fast, key=lambda proposal: (len(proposal.settings), proposal.peak, proposal.time), default=None)
     within = [proposal for proposal in proposals if not proposal.changes_outputs]
-    within = [proposal for proposal in within if goal.max_time is None or proposal.time <= goal.max_time * default.time]
+    within = [proposal for proposal in within if not over_time(goal, default, proposal)]
     return min(within, key=lambda proposal: proposal.peak, default=None)
 
 

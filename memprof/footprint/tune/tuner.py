@@ -549,6 +549,7 @@ class _Tuner:
         errors = [run.output_error for run in runs if run.output_error is not None]
         error = max(errors) if errors else None
         order = self._order(settings, shown(settings))
+        threads = {"threads": str(order.job.threads)} if order.job.threads else {}
         return Recommendation(
             number=number,
             settings=settings,
@@ -561,7 +562,7 @@ class _Tuner:
             command=command_of(self._request, settings, order),
             variables=order.settings_env,
             calls=(
-                *order.runtime.in_program(dict(sorted(settings))),
+                *order.runtime.in_program({**threads, **dict(sorted(settings))}),
                 *(f"{name.removeprefix(ENV)}={value} in the environment" for name, value in sorted(settings) if name.startswith(ENV)),
             ),
             late_rise_bytes=late_rise_bytes(runs),
