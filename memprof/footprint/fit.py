@@ -182,6 +182,7 @@ class _Fitter:
         self._plain_time = 0.0
         self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
         self._stopped = False  # by Ctrl-C or SIGTERM
+        self._begin_ns = self._announced_ns = self._trials = 0
         self._remarks: list[str] = []
 
     def run(self) -> Fitted:
@@ -212,6 +213,7 @@ class _Fitter:
                 if self._is_time_up():
                     self._remark(f"{name}: the time was up before it was searched; a longer --time searches it.")
                     continue
+                self._announce_again(self._runs_to_come(upper, len(self._request.parts) - len(searches)))
                 searches.append(self._searched(name, upper))
             for search in searches:
                 if search.part == WHOLE:
@@ -290,16 +292,16 @@ class _Fitter:
         self._patience_ns = given_ns or max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._request.max_time or 0)) * took_ns))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
-        self._announce(self._runs_to_come(self._ceiling(run)), took_ns)
+        self._announce(_PLAIN_RUNS + self._runs_to_come(self._ceiling(run), len(self._request.parts)), took_ns)
 
-    def _runs_to_come(self, upper: int) -> int:
-        """About how many runs the search will take, if luck neither helps nor hinders."""
+    def _runs_to_come(self, upper: int, parts: int) -> int:
+        """About how many runs the search of so many parts and the curve will take, if luck neither helps nor hinders."""
         if self._request.within is not None:
-            return _PLAIN_RUNS + CONFIRMATIONS
+            return CONFIRMATIONS
         high = _start(upper)
         runs_a_part = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
         curve = 1 + len(_CURVE) if WHOLE in self._request.parts else 0  # its first point confirms the least limit
-        return runs_a_part * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
+        return runs_a_part * parts + _PLAIN_RUNS * curve
 
     def _announce(self, count: int, took_ns: int) -> None:
         duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
@@ -312,12 +314,25 @@ class _Fitter:
         else:
             in_all = f"--time ends the search before that, in {_long(left_ns)}"
         self._progress.say(f"about {counted(count, 'run')} will follow, {duration}: {in_all}")
+        self._trials, self._begin_ns = 0, time.monotonic_ns()
+        self._announced_ns = self._begin_ns + high_ns
+
+    def _announce_again(self, count: int) -> None:
+        """A new estimate by the runs so far, where the rest goes on longer than was announced; --time ends it as it was announced."""
+        now_ns = time.monotonic_ns()
+        each_ns = (now_ns - self._begin_ns) // self._trials
+        left_ns = count * each_ns
+        if self._end_ns is None and now_ns + left_ns > self._announced_ns:
+            self._announced_ns = now_ns + left_ns
+            runs = f"about {counted(count, 'run')} will follow, {format_duration(each_ns)} each so far"
+            self._progress.say(f"it takes longer than announced: {runs}, {_long(left_ns)} more")
 
     # -- trials
 
     def _trial(self, limit: int | None, *, part: str = WHOLE, name: str = "") -> Run:
         """A run under a limit in bytes, over all of it or over a phase alone. limit: None for none."""
         executes = part not in (MODEL_LOAD, PREPARE)
+        self._trials += 1
         variant = name or f"{part} in {format_bytes(limit or 0)}"
         job = replace(
             self._order.job,
@@ -470,6 +485,7 @@ class _Fitter:
         """Measure limits above the least one that was found. A failure among them raises the least limit, which is confirmed again."""
         if search.found is None or self._request.within is not None:
             return
+        self._announce_again(self._runs_to_come(upper, 0))
         for factor in _CURVE:
             limit = _whole_pages(search.found * factor)
             if limit > upper * 1.05 or self._stopped:

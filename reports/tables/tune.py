@@ -38,7 +38,8 @@ def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: st
         parts += [f"{name}\n\n    {each.command}" for name, each in _named(tuned, len(answers) > 1) if _has_command(each, tuned, answer)]
     best = answer if isinstance(answer, Tuned) else answer.best
     if best is not None and best.best is not None:
-        parts += [headline.in_program(_with_threads(best, best.best), best.best.calls, format != "text"), _gate(best, best.best)]
+        parts += [headline.in_program(_with_threads(best, best.best), best.best.calls, format != "text")]
+        parts += [_fit(best), _gate(best, best.best)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -46,6 +47,11 @@ def _with_threads(tuned: Tuned, best: Recommendation) -> str:
     """The settings of a row and the number of threads, which a program sets too."""
     threads = {THREADS: str(tuned.threads)} if tuned.threads else {}
     return shown(frozenset({**threads, **dict(best.settings)}.items()))
+
+
+def _fit(tuned: Tuned) -> str:
+    """The command that goes on to the size of a container."""
+    return f"The least memory in which these settings work is found by\n\n    {tuned.fit_command}" if tuned.fit_command else ""
 
 
 def _gate(tuned: Tuned, best: Recommendation) -> str:
@@ -319,6 +325,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "shapes": {name: list(shape) for name, shape in tuned.shapes.items()},
         "assumed": {name: list(shape) for name, shape in tuned.assumed.items()},
         "gate_command": list(tuned.gate_command),
+        "fit_command": tuned.fit_command,
         "remarks": list(tuned.remarks),
     }
 

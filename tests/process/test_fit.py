@@ -296,6 +296,26 @@ def test_announced_duration_heeds_time(held, imagined, monkeypatch, time_s, word
     assert announced.endswith(words)
 
 
+@pytest.mark.parametrize(("limited_s", "time_s", "said"), [(40, None, True), (2, None, False), (40, 9000, False)])
+def test_longer_search_is_announced_again(held, imagined, monkeypatch, limited_s, time_s, said):
+    monkeypatch.setattr(fit, "_LEAST_PATIENCE_NS", 0)
+    whole, clock = fit.campaign.measure, [0]
+
+    def measure(orders, *words):
+        clock[0] += (2 if orders[0].job.limit is None else limited_s) * 10**9
+        yield from whole(orders, *words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit.time, "monotonic_ns", lambda: clock[0])
+    progress = recorder_runs.Silent()
+    time_ns = None if time_s is None else time_s * 10**9
+    fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE, MODEL_LOAD), time_ns=time_ns), progress, lambda line: None)
+
+    again = [line for line in progress.said if line.startswith("it takes longer than announced: about ")]
+    assert bool(again) == said
+    assert all(" each so far, " in line and line.endswith(" more") for line in again)
+
+
 @pytest.mark.parametrize("busy", [True, False])
 def test_late_run_tried_again_on_busy_machine(held, imagined, monkeypatch, busy):
     """There a run is late without lack of memory. On an idle machine a late run is one near its limit, and its time is not spent twice."""

@@ -103,6 +103,16 @@ def test_program_sets_threads_of_best():
     assert render(answer).endswith("In your program, for `copies=1,threads=1`: `so.threads = 1`; `so.copies = 1`.")
 
 
+def test_answer_names_fit():
+    best = proposal(1, 60 * MIB)
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3),
+        fit_command="memprof fit net -r mine",
+    )
+    assert render(answer).endswith("The least memory in which these settings work is found by\n\n    memprof fit net -r mine")
+    assert "is found by" not in render(replace(answer, fit_command=""))
+
+
 def test_beaten_settings_are_named():
     best = proposal(1, 60 * MIB)
     beaten = [search.TrialPoint(frozenset({("level", str(number))}), (60 + number) * MIB, 2e8, 1) for number in range(1, 6)]
