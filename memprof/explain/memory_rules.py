@@ -234,7 +234,7 @@ def _without_look(facts: Facts) -> Iterator[Advice]:
     """What shows the content of a peak that no look came near."""
     if facts.ends_alone:
         yield Advice("mark the phases in the source (memprof marks): memprof then looks near their peaks too")
-    yield Advice(f"no look came near this peak; a heap profile shows who allocates it: {facts.heap_record}")
+    yield Advice(f"no look came near this peak; {facts.heap_profile}")
 
 
 def _momentary(facts: Facts) -> tuple[list[PhaseFigures], int]:
@@ -259,7 +259,7 @@ def _holds_copies(facts: Facts, phase: PhaseFigures) -> bool:
 
 def _peak_evidence(facts: Facts, phase: PhaseFigures, look: PhaseLook | None) -> Iterator[str]:
     """How far a phase peaks above its end, and of what."""
-    yield peaks(facts, phase, look)
+    yield from peaks(facts, phase, look)
     end = facts.phase(phase.name)
     if look is None or end is None:
         return

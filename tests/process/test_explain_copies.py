@@ -184,7 +184,7 @@ def test_block_in_use_again_holds_no_old_weights(tmp_path: Path, function: str) 
     for env in ({}, native.preloaded("wipe.c", {})):
         with waiting(program, env) as process:
             assert int(process.line) < 4096, "it is not the block of the weights"
-            seen = snapshot.take(process.pid, "x", index)
+            seen = snapshot.take(process.pid, "x", index.keys)
         counts.append(len(waterfall.account(seen, None, index, ()).held))
     assert counts == [1, 0]
 

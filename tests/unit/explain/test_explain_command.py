@@ -441,6 +441,22 @@ def test_report_text_and_markdown() -> None:
     assert "PEAK 225.0 MiB" in report().render(explanation())
 
 
+def test_table_says_look_was_at_end() -> None:
+    """A look at the end of a phase that had held much more says nothing of what the phase held before."""
+    made = explanation()
+    load = PhaseLook("MODEL_LOAD", 150 * MIB, made.phases[1].slices, (), 0)
+    missed = replace(made, phases=(made.phases[0], load, made.phases[2]))
+    seen = replace(made, phases=(*made.phases[:2], load, made.phases[2]))
+    near = replace(made, phases=(made.phases[1],))
+
+    heads, with_peak, _ = (table.render(each).splitlines() for each in (missed, seen, near))
+
+    assert any("| MODEL_LOAD end | EXECUTE |" in line for line in heads)
+    assert any("| MODEL_LOAD peak | MODEL_LOAD | EXECUTE |" in line for line in with_peak)
+    assert "the phase's peak above its end" in table.render(missed)
+    assert "above its end" not in table.render(near), "no look was at an end"
+
+
 def test_report_warnings_and_shapes_first() -> None:
     doubtful = explanation(warnings=("15.8% is not explained",), shapes={"x": (1, 3, 48, 192), "y": (2,)}, assumed={"x": (1, 3, 48, 192)})
     for form in ("text", "markdown"):
