@@ -397,9 +397,7 @@ def test_copies_at_end_that_later_phase_frees(later: tuple[str, ...]) -> None:
     """The PEAK is at the end of a phase of the program's own, where two copies stand side by side."""
     looks = (phase("MODEL_LOAD", ONE_COPY, once=64), phase("pack", TWICE, beyond=64, once=64, again=64))
     ends = tuple(phase(name, ONE_COPY, once=64) for name in later)
-    finding = only(
-        facts(PROGRAM, *looks, *ends, peaks={"MODEL_LOAD": (104, 104), "pack": (168, 168), **{name: (110, 110) for name in later}})
-    )
+    finding = only(facts(PROGRAM, *looks, *ends, peaks={"MODEL_LOAD": (104, 104), "pack": (168, 168), **dict.fromkeys(later, (110, 110))}))
     assert (finding.rule, finding.title, finding.bytes) == ("held_at_peak", "the weights are held 2.0 times, for a time", 64 * MIB)
     assert finding.phase == "pack"
     assert finding.evidence[1:] == (f"at the end of {later[0]} nothing is held beyond one copy",)
