@@ -16,9 +16,9 @@ _MOST = 4  # inputs, different shapes, or versions, in a heading
 
 
 def shaped(shapes: Mapping[str, tuple[int, ...]], assumed: Mapping[str, tuple[int, ...]]) -> str:
-    """`, x 1x3x224x224` for each input, with a remark if dimensions were taken as 1; empty if nothing is known."""
+    """`, x=1x3x224x224` for each input, as `--shape` takes it, with a remark if dimensions were taken as 1; empty if nothing is known."""
     texts = [
-        f", {name} {'x'.join(map(str, shape)) or 'scalar'}{' (open dimensions taken as 1: --shape)' if name in assumed else ''}"
+        f", {name}{'=' if shape else ' '}{'x'.join(map(str, shape)) or 'scalar'}{' (open dimensions taken as 1: --shape)' if name in assumed else ''}"
         for name, shape in sorted({**shapes, **assumed}.items(), key=lambda pair: pair[0] not in assumed)
     ]
     more = f", {len(texts) - _MOST} more inputs" if len(texts) > _MOST + 1 else ""
@@ -26,10 +26,10 @@ def shaped(shapes: Mapping[str, tuple[int, ...]], assumed: Mapping[str, tuple[in
 
 
 def shapes(run: Run) -> str:
-    """`x 1x3x640x640` for each input whose shape is known, the inputs that were given a value, and the file of inputs whose shapes are not."""
+    """`x=1x3x640x640` for each input whose shape is known, the inputs that were given a value, and the file of inputs whose shapes are not."""
     job = run.job
     file = f", inputs from {Path(job.inputs).name}" if job.inputs and not job.given else ""
-    values = "".join(f", {name}={value}" for name, value in job.values.items())
+    values = "".join(f", {name} holds {value}" for name, value in job.values.items())
     return (shaped({**job.fixed, **job.shapes, **job.given}, job.assumed) + values + file).removeprefix(", ")
 
 
@@ -47,7 +47,7 @@ def heading(runs: Sequence[Run]) -> list[str]:
 
 
 def _differing(variants: Mapping[str, Iterable[str]]) -> str:
-    """`x 1x3x640x640 (a, b), x 1x3x320x320 (c)`, of the variants of each text."""
+    """`x=1x3x640x640 (a, b), x=1x3x320x320 (c)`, of the variants of each text."""
     if len(variants) > _MOST:
         return "shapes that differ between variants"
     return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())

@@ -28,7 +28,9 @@ def of(run: Run) -> tuple[str, ...]:
     printed = failures.reason(run)
     hints = [f"it printed: {printed}"] if printed else []
     if run.outcome.phase not in _BEFORE_INPUTS:
-        hints += _made_inputs(run.job, run.outcome, f"{run.outcome.message or ''} {printed}")
+        error = f"{run.outcome.message or ''} {printed}"
+        hints += _made_inputs(run.job, run.outcome, error)
+        hints += _fixed_by_file(run.job) if _may_come_from_inputs(run.job, run.outcome, error) else []
     return tuple(hints)
 
 
@@ -47,6 +49,17 @@ def _made_inputs(job: Job, outcome: Outcome, error: str) -> list[str]:
         f"the error names {' and '.join(chosen)}, which memprof chose" if chosen else "memprof chose inputs, which may be the cause or not"
     )
     return [f"{named}: {'; '.join(made)}"]
+
+
+def _fixed_by_file(job: Job) -> list[str]:
+    """What the model's file fixes, as a sentence, if an input got another size there."""
+    own = {declared.name: declared.shape for declared in inputs.inputs(Path(job.model.path))}
+    given = {**job.shapes, **job.given}
+    other = [
+        name for name, shape in given.items() if any(None is not size != new for size, new in zip(own.get(name, ()), shape, strict=False))
+    ]
+    words = inputs.fixed_words(Path(job.model.path)) if other else ""
+    return [words] if words else []
 
 
 def _may_come_from_inputs(job: Job, outcome: Outcome, error: str) -> bool:

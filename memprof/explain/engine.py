@@ -314,7 +314,7 @@ def _explanation(
         threads=job.threads,
         unread_bytes=unread_bytes,
         native=native_twin(order.runtime.name, order.python) if order.place is HERE and not is_program else None,
-        shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
+        shapes=", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
         loops=graph.loops,
         ends_alone=bool(job.phases or job.phase_regexes),
         heap_profile=_heap_profile(job),

@@ -128,6 +128,22 @@ def remark(assumed: Mapping[str, tuple[int, ...]], path: Path) -> str:
     return f"open dimensions of the model are taken as 1: {listed} ({shown} sets others)"
 
 
+def fixed_words(path: Path) -> str:
+    """The inputs of which a model's file fixes dimensions, as `--shape` writes them, with N for an open one, and how one is opened; empty where it
+    has none."""
+    fixed = [
+        f"{declared.name}={','.join('N' if size is None else str(size) for size in declared.shape)}"
+        for declared in inputs(path)
+        if any(size is not None for size in declared.shape)
+    ]
+    if not fixed:
+        return ""
+    more = f" and {len(fixed) - _MOST_WORDS} more inputs" if len(fixed) > _MOST_WORDS else ""
+    by_torch = " (dynamic_shapes of torch.onnx.export), or open one in this file by onnx.tools.update_model_dims"
+    how = f"export it with a dynamic dimension{by_torch if path.suffix.lower() == '.onnx' else ''}"
+    return f"{path.name} fixes {' '.join(fixed[:_MOST_WORDS])}{more}: {how}"
+
+
 def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the arrays in an .npz file, from their headers alone (NEP 1); None where it cannot be read."""
     shapes = {}

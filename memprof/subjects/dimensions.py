@@ -168,7 +168,7 @@ class Space(Struct, frozen=True):
     def open(self) -> str:
         """In words, what the model's file leaves open."""
         names = _open(inputs.inputs(self.model))
-        return f"open in the file are {', '.join(names)}" if names else "the file leaves none open"
+        return f"open in the file are {', '.join(names)}" if names else inputs.fixed_words(self.model) or "the file leaves none open"
 
     def forgotten(self, given: Mapping[str, tuple[int, ...]], arrays: str | None) -> tuple[str, ...]:
         """The names of the model's open dimensions that nobody set, so that they run as 1. given: the shapes of inputs that were. arrays: an .npz
@@ -224,7 +224,7 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
             elif name in indexed:
                 axes[name] = (indexed[name],)
             elif name not in OWN and name not in numbers:
-                closed = "; the file fixes all dimensions of its inputs" if declared and not _open(declared) else ""
+                closed = f"; {inputs.fixed_words(model)}" if declared and not _open(declared) else ""
                 known = [*dict.fromkeys([*symbols, *unnamed]), *OWN, *(knob for knob in numbers if runtime.knob(knob))]
                 raise UsageError(
                     f"--vary {name}: neither {model.name} nor {_short(runtime.name)} has such a dimension{near_or_all(name, known)}{closed}"

@@ -16,6 +16,8 @@ from ..records.types import EXECUTE, GENERATE, PROMPT, Job, Model
 from .drive import Drive
 from .suite import MS, Suite
 
+HASH_SEED = "PYTHONHASHSEED"
+
 
 class Order(Struct, frozen=True):
     """A Job and how its child is started: all that the recorder needs beyond the Job itself.
@@ -73,10 +75,11 @@ class Order(Struct, frozen=True):
 
     @property
     def settings_env(self) -> dict[str, str]:
-        """The variables that a program beside this one needs for the same settings: those of knobs, of the runtime and of the user. Those by which
-        memprof finds what is in an environment of its own are none of them."""
+        """The variables that a program beside this one needs for the same settings: those of knobs, of the runtime and of the user, and of a
+        deterministic run the one by which malloc opens a single arena. Those by which memprof finds what is in an environment of its own are none of
+        them, nor is the seed of the interpreter's hashes."""
         command = self.subject.only.command if self.argv is not None else None
-        own = command.surroundings if command is not None else {}
+        own = {HASH_SEED, *(command.surroundings if command is not None else ())}
         return {name: value for name, value in self.env.items() if value is not None and (name not in own or name in self.job.env)}
 
 

@@ -22,7 +22,7 @@ from ..programs import commands, native, runtimes
 from ..programs.runtimes import Runtime
 from ..records.types import Model
 from . import command_orders, shards
-from .order import Order, asked, at_least
+from .order import HASH_SEED, Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 from .values import check_arrays
 
@@ -256,7 +256,7 @@ def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> l
 def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs: dict[str, str], threads: int | None) -> Order:
     env: dict[str, str | None] = {**runtime.env}
     if suite.deterministic:
-        env.update({"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"})
+        env.update({HASH_SEED: "0", "MALLOC_ARENA_MAX": "1"})
     for key, value in knobs.items():
         knob = runtime.knob(key)
         if knob is not None and knob.acts == "env":

@@ -458,7 +458,7 @@ def _in_program(explanation: Explanation, code: bool) -> str:
     if best is None or best.verified is None or not best.calls:
         return ""
     first = best is explanation.ranked[0]
-    choice = "Measured" if first else "Measured, the best of those that cost little time"
+    choice = "Measured" if first else "Measured, the best of those whose cost in time is little or within noise"
     return f"{in_program(settings(best.settings), best.calls, code)} {choice}: {_effect(best, explanation.peak_bound_bytes)}."
 
 

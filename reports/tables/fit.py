@@ -17,6 +17,7 @@ from .grid import Say, Section, TextTable, Unit
 from .resources import Resources
 
 _SLOW = 1.5  # times as long as with no limit, from where on the first sentence says it
+_OTHER_CAUSE = "(not by the limit)"  # a mark on a time
 
 
 def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -98,7 +99,7 @@ def _noise(point: LimitPoint, plain: LimitPoint) -> str:
         return ""
     sides = point.times_ns, plain.times_ns
     overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides)) and point.time_ns < _SLOW * plain.time_ns
-    return " (noise)" if overlap or not resources.reads_again(point, plain) else ""
+    return f" {_OTHER_CAUSE}" if overlap or not resources.reads_again(point, plain) else ""
 
 
 def _count(value: float | None) -> str:
@@ -156,15 +157,18 @@ def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, word
     runs = f"runs here{slower} within {limit}, {trials}{f', where {slow}' if slow else ''}"
     if charged is not None:
         spare_bytes = limit_bytes - charged
-        left = f"which leaves {words(spare_bytes)}" if spare_bytes > 0 else "at which the kernel takes pages of files back"
-        runs += f". Its group was charged up to {words(charged)}, {left}"
+        used = f"{words(charged)} of it, and {words(spare_bytes)} stayed free"
+        full = "all of it: there the kernel drops pages of files, and reads them again when needed"
+        runs += f". Its group used {used if spare_bytes > 0 else full}"
     if not peak_bytes:
         return runs
-    if peak_bytes > limit_bytes:
-        over = f"{words(peak_bytes)}, {words(peak_bytes - limit_bytes)} more than the limit"
-        return f"{runs}. A container that is the first to read its libraries may need up to the RSS peak with no limit: {over}"
-    left = f"{words(peak_bytes)}, which leaves {resources.spare_words(fitted) or 'nothing'}"
-    return f"{runs}. Its RSS peak with no limit is {left} to a container that is the first to read its libraries"
+    far = (
+        f"{words(peak_bytes - limit_bytes)} more than"
+        if peak_bytes > limit_bytes
+        else f"{resources.spare_words(fitted) or 'nothing'} below"
+    )
+    first = "The first container on a machine may need as much, for the pages of its libraries are charged to it"
+    return f"{runs}. With no limit its RSS peak is {words(peak_bytes)}, {far} the limit. {first}"
 
 
 def _slow_words(fitted: Fitted, limit_bytes: int) -> str:
@@ -222,7 +226,8 @@ def _notes(fitted: Fitted) -> list[str]:
         notes.append("Where some runs failed, time and page faults are medians of those that worked.")
     if any(_noise(point, fitted.curve[-1]) for point in fitted.curve):
         notes.append(
-            "(noise): the runs took as long as some with no limit, or the kernel took no page from them, so that the limit did not slow them down."
+            f"{_OTHER_CAUSE}: the runs took as long as some with no limit, or the kernel took no page from them, so that the "
+            "difference comes from elsewhere."
         )
     found = fitted.whole is not None and fitted.whole.least_bytes is not None and fitted.within_bytes is None
     if found and fitted.exact and resources.fast_limit(fitted) is None:

@@ -120,9 +120,19 @@ def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
-    """Of the largest values that surely fit into the limit that was given; None where there is no law, or nothing fits."""
-    if scaled.within_bytes is None or scaled.undecided:
+    """Of the largest values that surely fit into the limit that was given, by the law; where that is undecided, of the largest size that was measured
+    and fits, for what was measured stands. None where nothing fits."""
+    if scaled.within_bytes is None:
         return None
+    if scaled.undecided:
+        largest = [(max(point.again or (point.sizes[scaled.main],)), point) for point in scaled.points if not point.ended]
+        fitting = [(size, point) for size, point in largest if size <= scaled.within_bytes]
+        if not fitting:
+            return None
+        size, point = max(fitting, key=lambda pair: pair[0])
+        runs = f"the largest of {counted(len(point.again), 'run')}" if point.again else "in one run"
+        figure = f"{scaled.main} as measured at {words_of(point.at)}, {runs}"
+        return Resources(*_under(scaled.within_bytes, size, figure), scaled.env)
     ends = {dimension.label: dimension.last for dimension in scaled.varying}
     places = []
     for row in scaled.within:
@@ -133,12 +143,12 @@ def of_scale(scaled: Scaled) -> Resources | None:
     predictions = scaled.predict(places)
     if not predictions:
         return None
-    at, largest = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
+    at, most = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
     where = f"{scaled.main} at {words_of(at)} by the law"
-    if largest.high_bytes <= scaled.within_bytes:
-        requested = largest.high_bytes, f"{where}, the upper end of its 95% interval"
+    if most.high_bytes <= scaled.within_bytes:
+        requested = most.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
-        requested = min(largest.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
+        requested = min(most.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
     return Resources(*_under(scaled.within_bytes, *requested), scaled.env)
 
 

@@ -42,7 +42,7 @@ def answers(scaled: Scaled, unit: str | None = None) -> list[TextTable]:
     """Tables of the predictions and of the largest values that fit, those of the request, and of the terms beside the planner's."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
     tables = [_predictions(scaled, size)] if scaled.predictions else []
-    tables += [_within(scaled)] if scaled.within else []
+    tables += [_within(scaled)] if scaled.within and not scaled.undecided else []
     return tables + ([_against(scaled)] if scaled.against else [])
 
 
@@ -72,10 +72,12 @@ def _of_changes(scaled: Scaled) -> list[str]:
 
 def _beside(scaled: Scaled, law: Law) -> Iterator[str]:
     """What a reader of the formula must know."""
-    if law.simulated and not law.planned:
+    simulated = [name for name, by in scaled.sources.items() if by.simulated and not by.planned]
+    if simulated:
         yield (
-            "This is the nearest law without steps. Predictions do not come from it, but from the simulated arena: its regions double, so memory "
-            "grows in steps around the law."
+            f"The formula of {' and '.join(simulated)} is the nearest law without steps. Predictions do not come from it, but from the simulated "
+            "arena: its regions double, so memory grows in steps around the law. The interval of a coefficient holds these steps, that of a "
+            "prediction need not."
         )
     if scaled.mapped_again_bytes:
         yield (
@@ -130,17 +132,16 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
         columns.append(("law", [size.cell(prediction.bytes) for prediction in expected]))
     if scaled.planned:
         columns.append(("plan", [size.cell(point.planned_bytes) for point in points]))
-    if any(point.ended or point.held_out for point in points):
-        columns.append(("remark", [shortened(point.ended or "", _MOST_LETTERS) or _held_out(point) for point in points]))
+    if any(point.ended or point.held_out or point.again for point in points):
+        columns.append(("remark", [shortened(point.ended or "", _MOST_LETTERS) or _remark(point) for point in points]))
     if scaled.law is None:
         columns.append(("between", [_between(scaled, point, size) for point in points]))
     return grid.of_columns(size.caption("Measured"), columns, len(labels))
 
 
-def _held_out(point: PlaceRun) -> str:
-    if not point.held_out:
-        return ""
-    return f"not fitted; median of {counted(len(point.again), 'run')}" if point.again else "not fitted"
+def _remark(point: PlaceRun) -> str:
+    several = f"median of {counted(len(point.again), 'run')}" if point.again else ""
+    return "; ".join(filter(None, ("not fitted" if point.held_out else "", several)))
 
 
 def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:
@@ -163,12 +164,13 @@ def _between(scaled: Scaled, point: PlaceRun, size: Unit) -> str:
 def _predictions(scaled: Scaled, size: Unit) -> TextTable:
     rows = []
     for prediction in scaled.predictions:
-        seen = next((point for point in scaled.points if point.held_out and dict(point.at) == dict(prediction.at)), None)
+        there = [point for point in scaled.points if dict(point.at) == dict(prediction.at)]
+        seen = max(there, key=lambda point: point.held_out, default=None)
         rows.append(
             (
                 ", ".join(f"{name}={format_number(value)}" for name, value in prediction.at.items()),
-                size.cell(prediction.bytes),
-                f"{size.cell(prediction.low_bytes)} to {size.cell(prediction.high_bytes)}",
+                "-" if scaled.undecided else size.cell(prediction.bytes),
+                "-" if scaled.undecided else f"{size.cell(prediction.low_bytes)} to {size.cell(prediction.high_bytes)}",
                 f"beyond the measured {' and '.join(prediction.beyond)}" if prediction.beyond else "within",
                 _sized(seen, scaled.main, scaled.main, size) if seen else "-",
             )
@@ -232,19 +234,22 @@ def notes(scaled: Scaled) -> list[str]:
             f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
             "the coefficients are those of the nearest law without that."
         )
-    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps]
+    unused = [scaled.main] if scaled.changes else []
+    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and named.name not in unused]
     if stepped:
         said.append(
             f"The arena's regions double, so memory grows in steps around the law of {', '.join(stepped)}: a run between the measured places, or "
             "beyond them, may need more or less. The intervals hold such steps."
         )
-    if any(prediction.beyond for prediction in scaled.predictions):
+    if scaled.undecided and scaled.law is not None and (scaled.predictions or scaled.within_bytes):
+        said.append("Nothing is predicted, for the law is undecided. What was measured stands.")
+    elif any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
     for point in scaled.points:
         if point.again:
             sizes = ", ".join(map(format_bytes, point.again))
             said.append(f"Runs at {words_of(point.at)} had a {scaled.main} of {sizes}: the median counts.")
-    if not all(row.bounded for row in scaled.within):
+    if not scaled.undecided and not all(row.bounded for row in scaled.within):
         said.append(
             "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
         )

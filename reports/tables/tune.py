@@ -22,6 +22,7 @@ from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
 _MOST_BEATEN = 3  # that a note names
+_WIDE = 0.02  # a range of PEAK, as a share of the least, that is worth a note
 
 
 def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -142,18 +143,18 @@ def _finding(tuned: Tuned, say: Say, size: Unit) -> str:
 
 def _found(tuned: Tuned, size: Unit) -> str:
     best, default, budget = tuned.best, tuned.default, tuned.goal.budget
-    if best is None and tuned.untried:
-        return (
-            f"the time was up with {counted(tuned.untried, 'value')} untried, and no better settings were found so far.{_more_time(tuned)}"
-        )
     if best is None:
-        wanted = f"within {format_bytes(budget)}" if budget is not None else "below the default's peak"
-        kept = " and leave the outputs as they are" if any(proposal.changes_outputs for proposal in tuned.proposals) else ""
-        lowest = min((default, *tuned.proposals), key=lambda proposal: proposal.peak)
-        least = f"{size.amount(lowest.peak)}, of `{shown(lowest.settings)}`"
-        return f"no settings were found that stay {wanted}{kept}{f'; the least PEAK is {least}' if budget is not None else ''}."
+        wanted = [f"within {format_bytes(budget)}" if budget is not None else "below the default's peak"]
+        wanted += [f"take at most {tuned.goal.max_time:.4g} times as long"] if tuned.goal.max_time is not None else []
+        wanted += ["leave the outputs as they are"] if any(proposal.changes_outputs for proposal in tuned.proposals) else []
+        lowest, so_far = tuned.least, " so far" if tuned.cut else ""
+        least = f"; the least PEAK{so_far} is {size.amount(lowest.peak)}, of `{shown(lowest.settings)}`"
+        named = budget is not None or lowest is not default
+        more = _more_time(tuned) if tuned.untried else ""
+        return f"no settings were found that stay {' and '.join(wanted)}{tuned.cut}{least if named else ''}.{more}"
     if best is default:
-        return f"the default keeps within {format_bytes(budget or 0)}, and nothing that does is faster{_fits(tuned)}."
+        so_far = " so far" if tuned.cut else ""
+        return f"the default keeps within {format_bytes(budget or 0)}, and nothing{so_far} that does is faster{_fits(tuned)}."
     timed = "an iteration" if tuned.timed == ITERATION else tuned.timed
     peaks = f"{size.amount(best.peak)}, {best.peak / default.peak:.1%} of the default's {size.amount(default.peak)}"
     time = f"{timed} takes {headline.time_words(best.time / default.time, _time_verdict(best, default))}"
@@ -226,9 +227,13 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")
     rising = [(name, each.late_rise_bytes) for name, each in _named(tuned) if each.late_rise_bytes]
     notes += [f"{name}: {late_rise_words(rise_bytes, EXECUTE)}." for name, rise_bytes in rising]
+    notes += [f"PEAK of {name} {spread}" for name, each in _named(tuned) if (spread := _spread(each, tuned.threads))]
     if tuned.beaten:
         each = [f"{shown(point.settings)} ({format_bytes(point.peak)}, {format_duration(point.time)})" for point in tuned.beaten]
         notes.append(f"Not measured again, as another had less PEAK and took no more time in the search: {listed(each, _MOST_BEATEN)}.")
+    if tuned.unverified:
+        each = [f"{shown(point.settings)} ({format_bytes(point.peak)}, {format_duration(point.time)})" for point in tuned.unverified]
+        notes.append(f"Not measured again, for lack of time: {listed(each, _MOST_BEATEN)}.")
     if tuned.idle:
         notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in tuned.idle)}.")
     notes += [f"{shown(settings)} fails: {message}" for settings, message in tuned.failed]
@@ -240,6 +245,15 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
         rival = f"#{number}" if number else "the default"
         notes.append(f"{left_out}: {seen}, {it} has no less PEAK and takes no less time than {rival} beyond noise.")
     return notes
+
+
+def _spread(row: Recommendation, threads: int | None) -> str:
+    """How far the PEAKs of a row lie apart, as the rest of a sentence; empty where it is little."""
+    low, high = min(row.peaks), max(row.peaks)
+    if high - low <= _WIDE * low:
+        return ""
+    alone = "" if threads == 1 else "; --threads 1 may have one size"
+    return f"was from {format_bytes(low)} to {format_bytes(high)} in its runs: a limit needs the largest{alone}."
 
 
 def _numbered(each: LeftOut) -> str:
@@ -273,9 +287,13 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "beaten": [
             {"settings": dict(sorted(point.settings)), "rss_peak_bytes": point.peak, "time_ns": point.time} for point in tuned.beaten
         ],
+        "unverified": [
+            {"settings": dict(sorted(point.settings)), "rss_peak_bytes": point.peak, "time_ns": point.time} for point in tuned.unverified
+        ],
         "failed": [{"settings": dict(sorted(settings)), "message": message} for settings, message in tuned.failed],
         "trials": tuned.trials,
         "complete": tuned.complete,
+        "values": tuned.values,
         "untried": tuned.untried,
         "verified": tuned.verified,
         "repeats": tuned.repeats,

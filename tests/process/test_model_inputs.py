@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,12 +14,15 @@ import numpy
 import pytest
 from msgspec.structs import replace
 from support import sample_runs
+from support.manual import ROOT
 from support.model_inputs import model
 
 import memprof as library
+from memprof import zoo
 from memprof.base.errors import UsageError
 from memprof.campaign.fleet import payload
 from memprof.explain import activations, engine
+from memprof.models import inputs
 from memprof.subjects import orders, shards, suite
 from memprof.subjects.suite import MS, Suite, Variant
 
@@ -61,7 +67,7 @@ def test_explain_shows_shapes(memprof, tmp_path: Path) -> None:
     model(tmp_path, ("n", 3))
     done = memprof("explain", "open.onnx", "-r", "onnxruntime", "--runs", "1", "--warmup", "0", "-o", "why.json")
     assert done.returncode == 0, done.stderr
-    assert "x 1x3 (open dimensions taken as 1: --shape)" in done.stdout.splitlines()[0]
+    assert "x=1x3 (open dimensions taken as 1: --shape)" in done.stdout.splitlines()[0]
     assert "taken as 1: x runs as 1x3" in done.stderr
     assert json.loads((tmp_path / "why.json").read_text())["assumed"] == {"x": [1, 3]}
 
@@ -163,7 +169,7 @@ def test_shapes_of_variant_option(memprof, tmp_path: Path) -> None:
         "runs.jsonl",
     )
     assert done.returncode == 0, done.stderr
-    assert "x 2x3 (two), x 1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[2]
+    assert "x=2x3 (two), x=1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[2]
     assert "open.onnx, open: open dimensions of the model are taken as 1" in done.stderr
     refused = memprof("run", "open.onnx", "--variant", "two=onnxruntime,shape.x=2xn", "-o", "more.jsonl")
     assert refused.returncode == 2 and "write shape.INPUT=1x3x224x224" in refused.stderr
@@ -313,3 +319,15 @@ def test_measure_takes_command_options(tmp_path: Path, monkeypatch: pytest.Monke
     job = measured_run.job
     assert (job.model.path, job.runtime, dict(job.shapes), dict(job.given)) == (str(path), "onnxruntime", {"x": (2, 3)}, {"x": (2, 3)})
     assert (job.timeout_ns, job.cache, job.deterministic, job.threads) == (30_000 * MS, "cold", True, 1)
+
+
+def test_troubleshooting_opens_batch(tmp_path: Path) -> None:
+    """The command of the manual, with the names and sizes of another net."""
+    (command,) = re.findall(r'`python3 (-c "[^"]*update_model_dims[^"]*")`', (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"))
+    zoo.make("mnist", tmp_path / "model.onnx", format="onnx")
+    (before,) = inputs.inputs(tmp_path / "model.onnx")
+    words = shlex.split(command.replace("3, 299, 299", ", ".join(map(str, before.shape[1:]))).replace("1000", "10"))
+    subprocess.run([sys.executable, *words], cwd=tmp_path, check=True)
+
+    (opened,) = inputs.inputs(tmp_path / "open.onnx")
+    assert (before.shape[0], opened.shape) == (1, (None, *before.shape[1:])) and opened.dimensions[0] == "batch"

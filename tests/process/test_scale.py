@@ -377,7 +377,8 @@ def test_dimension_fixed_not_proposed(tmp_path, memprof):
 
     done = memprof("scale", model(tmp_path, (2, 3)), "-r", "onnxruntime", "--vary", "batch=1..4")
     assert done.returncode == 2
-    assert "x.0" not in done.stderr and done.stderr.endswith("; the file fixes all dimensions of its inputs\n")
+    assert "x.0" not in done.stderr
+    assert "; open.onnx fixes x=2,3: export it with a dynamic dimension (dynamic_shapes of torch.onnx.export), or open one" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -398,8 +399,8 @@ def test_dimension_kept_by_runtime_ends_search(runs, places, code, tmp_path, mon
     done = memprof("scale", "mnist.tflite", "-r", "tflite", "--vary", "input.0=1..4")
 
     assert (done.returncode, tried) == (code, places)
-    reason = "memprof: mnist.tflite fixes input.0 at 1, and tflite keeps that (in PREPARE: no reshape); the file leaves none open"
-    assert (done.stderr.splitlines()[-1] == reason) == bool(code)
+    reason = "memprof: mnist.tflite fixes input.0 at 1, and tflite keeps that (in PREPARE: no reshape); mnist.tflite fixes"
+    assert done.stderr.splitlines()[-1].startswith(reason) == bool(code)
 
 
 def test_range_too_small_is_undecided(scenario, memprof):
@@ -438,6 +439,58 @@ def test_single_step_is_no_law(places, sizes, reason):
     assert answer.unbelievable == (answer.undecided if len(set(sizes)) > 1 else "")
     assert tables.finding(answer, str).startswith("net.onnx, litert: undecided: over a=") == bool(reason)
     assert "\n- a has no effect beyond noise between 1 and 64." in tables.render(answer) or len(set(sizes)) > 1 or reason
+
+
+def test_falling_peak_is_no_single_step():
+    sizes = {1: 271.0, 8: 415.5, 4: 301.3, 6: 396.0, 2: 314.5, 7: 377.9}  # inception_v3 in ONNX Runtime 1.32 with 2 threads
+    runs = [run(memory={"EXECUTE": (size, size)}, at={"a": a}, threads=2) for a, size in sizes.items()]
+    (answer,) = predictions.of_runs(runs)
+    said = "PEAK falls from 396.0 MiB at a=6 to 377.9 MiB at a=7, which no law of growth does: try --threads 1, or widen the range"
+    assert answer.undecided.startswith(said)
+    (apart,) = predictions.of_runs([*runs, *(run(memory={"EXECUTE": (size, size)}, at={"a": 8}, threads=2) for size in (398, 390))])
+    assert apart.undecided.startswith("runs of one place differ by up to 25.5 MiB, and no law of a tells that: try --threads 1, or widen")
+    answer = replace(answer, within_bytes=512 * MIB, predictions=tuple(answer.predict([{"a": 16}, {"a": 8}])))
+    text = tables.render(replace(answer, within=predictions.within(answer)), format="text")
+    assert "Nothing is predicted, for the law is undecided. What was measured stands." in text and "Within 512.0 MiB" not in text
+    predicted = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| a=")]
+    assert [[row[0], row[1], row[2], row[-1]] for row in predicted] == [["a=16", "-", "-", "-"], ["a=8", "-", "-", "415.5"]]
+    assert "PEAK as measured at a=8, in one run: 415.5 MiB" in text and "memory: 416Mi" in text
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_doubtful_places_measured_again(tmp_path, monkeypatch, memprof, threads):
+    """Where PEAK falls, and with several threads the highest place: their medians count, and the answer gives all."""
+    from support.model_inputs import model
+
+    tried = []
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        tried.append(order.job.variant)
+        size = 100 + 20 * order.job.at["n"]
+        if threads == 1:
+            size += 60 if tried[-1] == "n=4" else 0
+        elif tried[-1] == "n=8":
+            size += (0, 64, 0)[tried.count("n=8") - 1]
+        made_run = replace(run(memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}), job=order.job)
+        keep(store.encode(made_run))
+        yield made_run
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    monkeypatch.setattr(arena_requests, "unusual", lambda order: "this")
+    words = ["--vary", "n=1..8", "--threads", str(threads), "--json", "-o", "runs.jsonl"]
+    done = memprof("scale", model(tmp_path, ("n", 3)), "-r", "onnxruntime", *words)
+
+    assert {name for name in tried if tried.count(name) == 3} == ({"n=8"} if threads == 2 else {"n=4", "n=6"}), done.stderr
+    told = json.loads(done.stdout)
+    points = {point["at"]["n"]: point for point in told["points"]}
+    assert len(points) == len(set(tried))
+    if threads == 2:
+        assert points[8]["again"] == [260 * MIB, 324 * MIB, 260 * MIB] and points[8]["sizes"][PEAK] == 260 * MIB
+        assert any("differ by up to 64.0 MiB" in text for text in told["findings"])
+        assert any("--threads 1 usually has one size" in text for text in told["findings"])
+    (kept,) = predictions.of_runs(store.load([tmp_path / "runs.jsonl"]).runs)
+    assert json.loads(tables.render(kept, format="json"))["points"] == told["points"]
 
 
 def test_dimension_with_refused_values_undecided():
@@ -557,7 +610,7 @@ def test_laws_of_two_searches(changes):
 
 
 @pytest.mark.parametrize(
-    ("far", "remark"), [(False, "The arena is not simulated: not with this."), (True, "the simulation has to hit half")]
+    ("far", "remark"), [(False, "The arena is not simulated: not with this."), (True, "the simulation is too far from what was measured")]
 )
 def test_law_with_plan_from_kept_runs(tmp_path, monkeypatch, memprof, far, remark):
     def measure(orders, progress, keep):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from ...base.units import format_bytes
+from ...base.units import counted, format_bytes
 from ...campaign.fleet.search_client import Machines
 from ...records.types import Run
 from ...subjects.order import Order
@@ -107,8 +107,9 @@ class Tuned(Struct, frozen=True):
     interrupted before it had nothing left to gain.
     verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
     settings that differ only in values that change nothing are one variant. within: how many of the settings that were tried keep within the
-    budget, and how many were tried. remarks: on the machine, as it was at the begin. interrupted: by Ctrl-C or SIGTERM. untried: how many
-    values were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known. baseline: what the default holds
+    budget, and how many were tried. remarks: on the machine, as it was at the begin. interrupted: by Ctrl-C or SIGTERM. values: how many there
+    were to try; untried: how many of them were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
+    unverified: settings of the front for whose fresh runs there was no time. baseline: what the default holds
     before a model is loaded, in bytes, None for a program. beaten: settings below the default's peak that were not measured again, as the trials of
     a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the best settings.
     """
@@ -135,12 +136,14 @@ class Tuned(Struct, frozen=True):
     compares: bool = True
     given: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    values: int = 0
     untried: int = 0
     needed_ns: int = 0
     within: tuple[int, int] = (0, 0)
     remarks: tuple[str, ...] = ()
     baseline: float | None = None
     beaten: tuple[TrialPoint, ...] = ()
+    unverified: tuple[TrialPoint, ...] = ()
     gate_command: tuple[str, str] = ("", "")
 
     @property
@@ -148,7 +151,22 @@ class Tuned(Struct, frozen=True):
         """That no settings keep within the budget, as a sentence; empty if some do, or there is no budget."""
         if self.goal.budget is None or self.best is not None:
             return ""
-        return f"{self.model}, {self.runtime}: no settings were found that stay within {format_bytes(self.goal.budget)}"
+        return f"{self.model}, {self.runtime}: no settings were found that stay within {format_bytes(self.goal.budget)}{self.cut}"
+
+    @property
+    def cut(self) -> str:
+        """How much of the search was made where the time was up before its end, as the end of a sentence; empty where it went to its end."""
+        if self.complete or self.interrupted:
+            return ""
+        if self.untried:
+            return f": the time was up after {self.values - self.untried} of {counted(self.values, 'value')}"
+        return f": the time was up after {counted(self.values, 'value')} and some of their combinations"
+
+    @property
+    def least(self) -> Recommendation:
+        """The row with the least PEAK that keeps the outputs."""
+        rows = (self.default, *self.proposals)
+        return min((row for row in rows if not row.changes_outputs), key=lambda row: row.peak, default=self.default)
 
 
 class TunedRuntimes(Struct, frozen=True):

@@ -2,14 +2,15 @@
 
 Three stages follow one another, each decided by the history alone, so that a search that was stopped goes on where it was:
 
-    screen   the default three times, then every value of every knob by itself, or beside the values that it needs.
-    pairs    the best of these values, two by two: two can do more together than each by itself.
+    screen   the default, then every value of every knob by itself, or beside the values that it needs: once each, for that shows which values matter.
+    pairs    the best of these values, two by two: two can do more together than each by itself. Then the default to its third trial.
     climb    the best settings known with one change: a value more, another value of a knob, or a value less. What is better by half a percent is
              the next to be changed, until no change helps. All values are tried, because one without effect by itself may have one beside
              others, once the peak lies in another phase. The climb is repeated with more weight on the other figure, which fills the front.
 
 A combination that fails is narrowed down to a pair if possible. No later trial contains a failed combination.
-Settings are measured three times before the climb goes on from them.
+Settings are measured three times before the climb goes on from them. Where the time is too short for all values, the climb begins before the others
+are tried, and nothing is measured a second time.
 """
 
 from __future__ import annotations
@@ -83,13 +84,15 @@ class Search(Struct):
     """Ask it for settings, tell it their costs; see the module's text.
 
     knobs: by name, the values that differ from the default's. needs: for a value that acts only beside others, the value of each other knob,
-    None for its default. Settings that lack it are never asked for.
+    None for its default. Settings that lack it are never asked for. first: the values that are tried before others; the first two save most
+    together.
     """
 
     knobs: Mapping[str, Sequence[str]]
     goal: Goal = field(default_factory=Goal)
     trials: list[Trial] = field(default_factory=list)
     needs: Needs = field(default_factory=dict)
+    first: Sequence[tuple[str, str]] = ()
     _failed: list[Settings] = field(default_factory=list)
     _points: dict[Settings, TrialPoint] = field(default_factory=dict)  # kept between calls of `tell`, because they are needed often
 
@@ -103,21 +106,25 @@ class Search(Struct):
         if not trial.ok and trial.settings not in self._failed:
             self._failed.append(trial.settings)
 
-    def ask(self) -> Settings | None:
-        """The settings to measure next, None if there is nothing left to gain. Raises ValueError if the default itself failed."""
-        return next(iter(self.ask_several(1)), None)
+    def ask(self, screens: bool = True) -> Settings | None:
+        """The settings to measure next, None if there is nothing left to gain. screens: see `ask_several`. Raises ValueError if the default itself
+        failed."""
+        return next(iter(self.ask_several(1, screens)), None)
 
-    def ask_several(self, most: int) -> list[Settings]:
-        """As `ask`, at most so many that can be measured at once: all are of one stage, and none waits for the answer to another."""
+    def ask_several(self, most: int, screens: bool = True) -> list[Settings]:
+        """As `ask`, at most so many that can be measured at once: all are of one stage, and none waits for the answer to another. screens: there is
+        time to try each value by itself; without it the best settings known are changed."""
         if any(not trial.ok for trial in self.trials if trial.settings == DEFAULT):
             raise ValueError("the default settings fail")
-        missing = SURE - len(self.of(DEFAULT))
-        if missing > 0:
-            return [DEFAULT] * min(missing, most)
+        if not self.of(DEFAULT):
+            return [DEFAULT]
         tried = {trial.settings for trial in self.trials}
-        singles = self._untried_singles(tried)
-        stages = (self._suspects, self._unsure, self._pair, self._neighbour)
-        return singles[:most] or next((asked for stage in stages if (asked := _asked(stage, tried, most))), [])
+        stages: tuple[_Stage, ...] = (self._suspects, self._pair, self._unsure, self._neighbour)
+        if singles := self._untried_singles(tried):
+            if screens:
+                return singles[:most]
+            stages = (self._suspects, self._neighbour)
+        return next((asked for stage in stages if (asked := _asked(stage, tried, most))), [])
 
     def of(self, settings: Settings) -> list[Trial]:
         """The trials of these settings that succeeded."""
@@ -238,7 +245,8 @@ class Search(Struct):
         return sorted(map(self._single, self._items()), key=len)
 
     def _items(self) -> list[tuple[str, str]]:
-        return [(name, value) for name, values in self.knobs.items() for value in values]
+        items = [(name, value) for name, values in self.knobs.items() for value in values]
+        return [*(item for item in self.first if item in items), *(item for item in items if item not in self.first)]
 
     def _single(self, item: tuple[str, str]) -> Settings:
         """A value as it is tried by itself: with those that it needs."""
@@ -277,8 +285,9 @@ class Search(Struct):
         return None
 
     def _unsure(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """The best point, a point to climb from, or a value that makes iterations faster and nothing else, that stands on too few trials."""
-        points = [min(self.points(), key=self.value), *map(self._ground, _WEIGHTS), *self._faster_alone()]
+        """The default, the best point, a point to climb from, or a value that makes iterations faster and nothing else, that stands on too few
+        trials."""
+        points = [self.base, min(self.points(), key=self.value), *map(self._ground, _WEIGHTS), *self._faster_alone()]
         return next((point.settings for point in points if point.trials + pending.count(point.settings) < SURE), None)
 
     def _faster_alone(self) -> list[TrialPoint]:
@@ -299,10 +308,11 @@ class Search(Struct):
         return min(alike)[-1]
 
     def _pair(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """Two of the best values together, with those that they need."""
+        """The two values that usually save most together, if both save here; then two of the best, with those that they need."""
+        usual = [point.settings for item in self.first[:2] if (point := self._points.get(self._single(item))) and self.value(point) < 0]
         singles = [point for item in self._items() if (point := self._points.get(self._single(item))) is not None]
         best = [point.settings for point in sorted(singles, key=self.value)[:_BEST_VALUES]]
-        for first, second in itertools.combinations(best, 2):
+        for first, second in (*itertools.combinations(usual, 2), *itertools.combinations(best, 2)):
             pair = first | second
             if len(dict(pair)) == len(pair) and pair not in tried and not self._hopeless(pair):
                 return pair

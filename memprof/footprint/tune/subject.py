@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError, near
@@ -34,6 +35,13 @@ _BRACES = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 Written = Mapping[tuple[str, str], tuple[str, str]]
 
 
+class Iterations(Struct, frozen=True):
+    """The iterations of a run: warm-up ones, and timed ones."""
+
+    warmup: int
+    runs: int
+
+
 class Subject(Protocol):
     """What is searched.
 
@@ -52,8 +60,8 @@ class Subject(Protocol):
     def variant(self, settings: Settings, name: str) -> Variant:
         """The settings as a variant of that name."""
 
-    def order(self, settings: Settings, name: str, runs: int | None) -> Order:
-        """The Order of these settings. runs: timed iterations, which a program has in its own words."""
+    def order(self, settings: Settings, name: str, iterations: Iterations) -> Order:
+        """The Order of these settings. iterations: a program has them in its own words."""
 
     def settings_of(self, run: Run) -> Settings:
         """The settings of an earlier trial. Raises InputError for a Run that is none of this search."""
@@ -91,7 +99,7 @@ class _InRuntime:
 
     @cached_property
     def _default(self) -> Job:
-        return self.order(DEFAULT, "default", 1).job
+        return self.order(DEFAULT, "default", Iterations(0, 1)).job
 
     def variant(self, settings: Settings, name: str) -> Variant:
         values = apart(settings, self._request.defaults)
@@ -99,8 +107,9 @@ class _InRuntime:
         own = self._request.suite.only.runtime
         return Variant(runtime=own, name=name, set=values.knobs, threads=values.threads, python=self.suite.python, env=env)
 
-    def order(self, settings: Settings, name: str, runs: int | None) -> Order:
-        return orders.order(replace(self.suite, runs=runs), self.model, self.variant(settings, name))
+    def order(self, settings: Settings, name: str, iterations: Iterations) -> Order:
+        suite = replace(self.suite, warmup=iterations.warmup, runs=iterations.runs)
+        return orders.order(suite, self.model, self.variant(settings, name))
 
     def settings_of(self, run: Run) -> Settings:
         job, default = run.job, self._default
@@ -139,14 +148,14 @@ class _OfProgram:
 
     @cached_property
     def _default(self) -> Job:
-        return self.order(DEFAULT, self.name, 0).job  # its name is that of sentences
+        return self.order(DEFAULT, self.name, Iterations(0, 0)).job  # its name is that of sentences
 
     def variant(self, settings: Settings, name: str) -> Variant:
         values = apart(settings, self._request.defaults)
         filled = self._command.filled({**self._request.defaults, **values.filled})
         return Variant(COMMAND, name, values.knobs, values.threads, command=replace(filled, name=name))
 
-    def order(self, settings: Settings, name: str, runs: int | None) -> Order:
+    def order(self, settings: Settings, name: str, iterations: Iterations) -> Order:
         return orders.of_one(replace(self.suite, variants=(self.variant(settings, name),)))
 
     def settings_of(self, run: Run) -> Settings:

@@ -6,6 +6,7 @@ The figures of a proposal are not those that the search saw: they are of fresh r
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from ...records.modes import middle
 from ...records.summary import late_rise_bytes, timed_phase
 from ...records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ...subjects.order import Order, assumed_words, shapes_that_run
-from ...subjects.suite import DEFAULTS, MS
+from ...subjects.suite import DEFAULTS, MS, Suite
 from ..next_commands import gate_line
 from .answer import (
     ENV,
@@ -45,10 +46,16 @@ from .answer import (
     rivals,
     shown,
 )
-from .search import DEFAULT, SURE, Search, Settings, Trial
-from .subject import Subject, subject_of
+from .candidates import FIRST
+from .search import DEFAULT, Search, Settings, Trial
+from .subject import Iterations, Subject, subject_of
 
-_SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
+# Of the default's first trial and of each trial where an iteration takes long, of other trials, and of fresh runs where an iteration is short. A peak
+# is reached by the second iteration: ONNX Runtime 1.32 plans its block of activations by what the first asked for.
+_BRIEF, _USUAL, _EXACT = Iterations(1, 1), Iterations(2, 5), Iterations(2, 10)
+_LONG_ITERATION_NS = 500 * MS
+# Trials of the best values together that a search which is too short for all values has time for, and the part of its time for the fresh runs.
+_TOGETHER, _VERIFYING_SHARE = 4, 1 / 3
 # A setting that takes this many times as long as the default (but half a minute at least) is taken to hang.
 _PATIENCE, _LEAST_PATIENCE_NS = 20, 30 * 1000 * MS
 
@@ -130,17 +137,12 @@ def _that_can_search(tuners: Mapping[str, _Tuner], left_ns: int, progress: Progr
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress, self._keep_run = request, progress, keep
-        suite = request.suite
-        warmup = suite.warmup if suite.warmup is not None else _WARMUP
         # release: neither the peak nor the latency is in it
-        self._subject: Subject = subject_of(replace(request, suite=replace(suite, warmup=warmup, repeats=1, release=False)))
+        self._subject: Subject = subject_of(replace(request, suite=replace(request.suite, repeats=1, release=False)))
         self._model, self._suite = self._subject.model, self._subject.suite
-        self._runs = self._verifying_runs = suite.runs
-        if not self._subject.is_program:
-            self._runs, self._verifying_runs = (_SEARCH_RUNS, _VERIFYING_RUNS) if suite.runs is None else (suite.runs, suite.runs)
-            if self._runs < 1:
-                raise UsageError("--runs 0: tune compares the time of iterations, so that 1 is the least")
-        self._search = Search(self._subject.candidates, request.goal, needs=self._subject.needs)
+        if not self._subject.is_program and request.suite.runs == 0:
+            raise UsageError("--runs 0: tune compares the time of iterations, so that 1 is the least")
+        self._search = Search(self._subject.candidates, request.goal, needs=self._subject.needs, first=FIRST)
         self._default = self._order(DEFAULT, self._name(DEFAULT)).job
         self._version: str | None = None  # of the runtime, on a fleet
         self._sentences: dict[Settings, str] = {}
@@ -199,7 +201,7 @@ class _Tuner:
     def _explore(self) -> bool:
         """Measure the settings that the search asks for. False if the time is up first."""
         fleet, begins = self._request.fleet, True
-        while wanted := self._search.ask_several(fleet.width if fleet is not None else 1):
+        while wanted := self._search.ask_several(fleet.width if fleet is not None else 1, self._screens()):
             if fleet is not None and begins:  # goes on with an earlier search, whose outputs of the default are gone
                 wanted, begins = wanted if DEFAULT in wanted else [DEFAULT], False
             known = bool(self._search.of(DEFAULT))
@@ -208,7 +210,14 @@ class _Tuner:
                 return False
             if not self._try(wanted, int(spare_ns) if known else None):
                 return False
+            if not known:
+                self._progress.say(self._plan_words())
         return True
+
+    def _screens(self) -> bool:
+        """Whether there is time to try a further value by itself: not while the best ones known would lack the time to be tried together."""
+        spare_ns = self._left_ns() - self._verifying_ns()
+        return not self._search.proposals() or spare_ns >= (_TOGETHER + 1) * self._usual_ns()
 
     def _try(self, wanted: Sequence[Settings], most_ns: int | None) -> bool:
         """Measure these settings and take the trials. most_ns: how much time there is, None for as much as they need. False if it was up first."""
@@ -249,7 +258,7 @@ class _Tuner:
         for settings in wanted:
             repeats[settings] += 1
             name, repeat = self._name(settings), self._repeats(settings) + repeats[settings]
-            suite = replace(self._suite, variants=(self._subject.variant(settings, name),), runs=self._runs, timeout_ns=timeout_ns)
+            suite = replace(self._counted(self._iterations()), variants=(self._subject.variant(settings, name),), timeout_ns=timeout_ns)
             sought = SearchRequest(repeats={name: (repeat,)})
             if reference is not None:
                 sought = replace(sought, outputs="compared")
@@ -295,8 +304,19 @@ class _Tuner:
             self._keep_run(store.encode(run))
             yield run
 
-    def _order(self, settings: Settings, name: str, runs: int | None = None) -> Order:
-        return self._subject.order(settings, name, self._runs if runs is None else runs)
+    def _order(self, settings: Settings, name: str, verifies: bool = False) -> Order:
+        return self._subject.order(settings, name, self._iterations(verifies))
+
+    def _iterations(self, verifies: bool = False) -> Iterations:
+        """The iterations of a trial, or of a fresh run; those that the request names, if it does."""
+        short = bool(self._search.of(DEFAULT)) and self._search.base.time < _LONG_ITERATION_NS
+        usual = (_EXACT if short else _USUAL) if verifies else (_USUAL if short else _BRIEF)
+        warmup, runs = self._request.suite.warmup, self._request.suite.runs
+        return Iterations(usual.warmup if warmup is None else warmup, usual.runs if runs is None else runs)
+
+    def _counted(self, iterations: Iterations) -> Suite:
+        """The suite with so many iterations, which a program has in its own words."""
+        return self._suite if self._subject.is_program else replace(self._suite, warmup=iterations.warmup, runs=iterations.runs)
 
     def _check_machine(self, run: Run) -> None:
         """Raises InputError for a Run of a machine with which others of this search must not be compared."""
@@ -355,25 +375,50 @@ class _Tuner:
         return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
 
     def least_ns(self) -> float:
-        """How long it takes at least to try one value: the trials before it that are missing, its own, and a fresh run of it and of the default. As
-        long as nothing, where no trial of this search tells."""
-        missing = max(0, SURE - len(self._search.of(DEFAULT)))
-        return (missing + 1) * self._usual_ns() + self._round_ns([DEFAULT, DEFAULT]) if self._took_ns else 0
+        """How long it takes at least to try one value: its trial, and a fresh run of it and of the default. As long as nothing, where no trial of
+        this search tells."""
+        return self._usual_ns() + self._round_ns([DEFAULT, DEFAULT]) if self._took_ns else 0
 
     def untried_words(self, time_ns: int) -> str:
         """What a search of this length will not try, as the end of a sentence; empty if it tries each value, or no trial tells."""
         usual_ns, values = self._usual_ns(), len(self._search.untried())
         if not usual_ns:
             return ""
-        first_ns = self.least_ns() - usual_ns + (VERIFYING_REPEATS - 1) * self._round_ns([DEFAULT, DEFAULT])
-        tried = min(values, max(1, int((time_ns - first_ns) // usual_ns)))
-        return f": about {tried} of {counted(values, 'value')} can be tried" if tried < values else ""
+        spare_ns = time_ns - self._reserve_ns(self._round_ns([DEFAULT, DEFAULT]), time_ns)
+        tried = max(1, int(spare_ns // usual_ns) - _TOGETHER)
+        return f": about {tried} of {counted(values, 'value')} can be tried, first those that usually save most" if tried < values else ""
+
+    def _plan_words(self) -> str:
+        """How long it takes to try each value by itself, and how many there is time for, as a sentence."""
+        values = len(self._search.untried())
+        width = self._request.fleet.width if self._request.fleet is not None else 1
+        whole = f"{counted(values, 'value')} to try, which takes about {format_duration(values * self._usual_ns() / width)}"
+        return whole + self.untried_words(self._left_ns())
 
     def _verifying_ns(self) -> float:
         """How long it will take to verify the proposals of this moment."""
-        return (
-            VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._search.proposals())]) if self._took_ns else 0
-        )
+        if not self._took_ns:
+            return 0
+        wanted = self._verifiable(self._request.time_ns * _VERIFYING_SHARE)
+        return self._reserve_ns(self._round_ns(wanted), self._request.time_ns)
+
+    def _reserve_ns(self, round_ns: float, time_ns: int) -> float:
+        """What of so much time is left to the fresh runs: as many rounds as a part of it holds, one at least."""
+        rounds = int(time_ns * _VERIFYING_SHARE // max(round_ns, 1))
+        return round_ns * max(1, min(rounds, VERIFYING_REPEATS))
+
+    def _needed_ns(self) -> float:
+        """How long a search takes that tries each value: with the part for the fresh runs, which is a round at least."""
+        trials_ns = sum(self._took_ns) + (len(self._search.untried()) + _TOGETHER) * self._usual_ns()
+        round_ns = self._round_ns(self._verifiable(self._request.time_ns * _VERIFYING_SHARE)) if self._took_ns else 0
+        return trials_ns + max(round_ns, min(trials_ns * _VERIFYING_SHARE / (1 - _VERIFYING_SHARE), VERIFYING_REPEATS * round_ns))
+
+    def _verifiable(self, time_ns: float) -> list[Settings]:
+        """The default, and of the proposals the best by the goal, one at least: as many as so much time has one fresh run for. Least peak first."""
+        points = sorted(self._search.proposals(), key=self._search.value)
+        while len(points) > 1 and self._round_ns([DEFAULT, *(point.settings for point in points)]) > time_ns:
+            points.pop()
+        return [DEFAULT, *(point.settings for point in sorted(points, key=lambda point: point.peak))]
 
     def _usual_ns(self) -> float:
         return statistics.median(self._took_ns) if self._took_ns else 0
@@ -382,24 +427,25 @@ class _Tuner:
         """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
         usual = self._usual_ns()
         points = {point.settings: point.time for point in self._search.points()}
-        more = (self._verifying_runs or 0) - (self._runs or 0)
+        trial, fresh = self._iterations(), self._iterations(verifies=True)
+        more = 0 if self._subject.is_program else fresh.warmup + fresh.runs - trial.warmup - trial.runs
         return 1.1 * sum(self._took_by.get(settings, usual) + more * points.get(settings, self._search.base.time) for settings in wanted)
 
     # -- verifying
 
     def _verify(self) -> dict[Settings, list[Run]]:
         """Fresh runs of the default and of each point, interleaved, in as many rounds as there is time for."""
-        wanted = [DEFAULT, *(point.settings for point in self._search.proposals())]
-        rounds = VERIFYING_REPEATS
-        if self._took_ns:  # empty if all trials are those of an earlier search, which do not tell how long they took
+        # If all trials are those of an earlier search, they do not tell how long they took.
+        wanted, rounds = self._verifiable(self._left_ns() if self._took_ns else math.inf), VERIFYING_REPEATS
+        if self._took_ns:
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
-        runs_each = f"{counted(rounds, 'fresh run')} each"
+        runs_each = f"{'at least ' if rounds < VERIFYING_REPEATS else ''}{counted(rounds, 'fresh run')} each"
         self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
-        orders = [self._order(settings, self._name(settings, number), self._verifying_runs) for number, settings in enumerate(wanted)]
+        orders = [self._order(settings, self._name(settings, number), verifies=True) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         if self._request.fleet is not None:
             return self._verified_there(self._request.fleet, wanted, rounds)
-        for repeat in range(1, rounds + 1):
+        for repeat in range(1, VERIFYING_REPEATS + 1):  # more than expected, if the machine is less busy than while the trials ran
             begin_ns = time.monotonic_ns()
             round_orders = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
             for settings, run in zip(wanted, self._compared(round_orders), strict=True):
@@ -411,7 +457,7 @@ class _Tuner:
     def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
         """The same as one comparison, on one machine; nothing if the fleet gives it up."""
         variants = tuple(self._subject.variant(settings, self._name(settings, number)) for number, settings in enumerate(wanted))
-        suite = replace(self._suite, variants=variants, runs=self._verifying_runs, repeats=rounds)
+        suite = replace(self._counted(self._iterations(verifies=True)), variants=variants, repeats=rounds)
 
         def late(runs: Sequence[Run]) -> bool:
             return self._left_ns() < 0 and len(runs) >= len(wanted)
@@ -471,11 +517,13 @@ class _Tuner:
             timed=_timed(verified[DEFAULT][0] if sure else self._tried[0][1]),
             compares=not self._subject.is_program,
             given=self._request.defaults,
-            untried=len(untried := self._search.untried()),
+            untried=len(self._search.untried()),
             within=(sum(point.peak <= (goal.budget or 0) for point in self._search.points()), len(self._search.points())),
             baseline=None if self._subject.is_program else _baseline(verified[DEFAULT] if sure else [run for _, run in self._tried]),
-            needed_ns=round(sum(self._took_ns) + len(untried) * self._usual_ns() + self._verifying_ns()),
+            values=sum(map(len, self._subject.candidates.values())),
+            needed_ns=round(self._needed_ns()),
             beaten=tuple(self._search.beaten()),
+            unverified=tuple(point for point in self._search.proposals() if sure and point.settings not in verified),
             gate_command=self._gate_command(best or default),
         )
 

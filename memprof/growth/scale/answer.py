@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -186,6 +187,11 @@ class Scaled(Struct, frozen=True):
         """The law of that name."""
         return next((named.law for named in self.laws if named.name == name), None)
 
+    @property
+    def sources(self) -> dict[str, Law]:
+        """The laws that predictions come from, by name: those of the phases that make the peak, or else that of the main figure."""
+        return _sources(self.main, self.laws)
+
     def predict(self, places: Sequence[Coordinates]) -> list[Prediction]:
         """The main figure at places: of PEAK, the largest of what the phases' laws say. Empty where there is no law."""
         return predicted(self.main, self.laws, places)
@@ -193,12 +199,7 @@ class Scaled(Struct, frozen=True):
 
 def predicted(main: str, named: Sequence[Named], places: Sequence[Coordinates]) -> list[Prediction]:
     """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's."""
-    whole = next((entry.law for entry in named if entry.name == main), None)
-    if not places or whole is None:
-        return []
-    each = [law.predict_all(places) for law in _highest(main, named).values()]
-    if not each:
-        return whole.predict_all(places)
+    each = [law.predict_all(places) for law in _sources(main, named).values()] if places else []
     return [
         replace(
             max(row, key=lambda prediction: prediction.bytes),
@@ -209,9 +210,15 @@ def predicted(main: str, named: Sequence[Named], places: Sequence[Coordinates]) 
     ]
 
 
+def _sources(main: str, named: Sequence[Named]) -> dict[str, Law]:
+    """See Scaled."""
+    whole = {entry.name: entry.law for entry in named if entry.name == main and entry.law is not None}
+    return (_highest(main, named) or whole) if whole else {}
+
+
 def _highest(main: str, named: Sequence[Named]) -> dict[str, Law]:
-    """The laws of the phases of which PEAK is the largest; none where a phase has no law. A phase that made the peak nowhere is left out: beyond the
-    measured range its law is worth less than that of PEAK itself."""
+    """The laws of the phases of which PEAK is the largest; none where a phase has no law, or has one of an arena that is simulated for PEAK alone. A
+    phase that made the peak nowhere is left out: beyond the measured range its law is worth less than that of PEAK itself."""
     phases = {entry.name: entry.law for entry in named if entry.name not in (PEAK, ANONYMOUS)}
     whole = next((entry.law for entry in named if entry.name == main), None)
     if main != PEAK or whole is None or None in phases.values():
@@ -221,7 +228,8 @@ def _highest(main: str, named: Sequence[Named]) -> dict[str, Law]:
     def is_peak(law: Law) -> bool:
         return any(point.bytes >= peaks.get(tuple(point.at.items()), math.inf) for point in law.measured)
 
-    return {name: law for name, law in phases.items() if law is not None and is_peak(law)}
+    highest = {name: law for name, law in phases.items() if law is not None and is_peak(law)}
+    return {} if whole.simulated and any(law.steps for law in highest.values()) else highest
 
 
 def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, int]]) -> tuple[PeakChange, ...]:
@@ -248,6 +256,18 @@ def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, i
             left, right = (middle, right) if top(middle) == before else (left, middle)
         changes.append(PeakChange(label, left, before, top(right), others))
     return tuple(changes)
+
+
+def fall(points: Sequence[PlaceRun], main: str) -> tuple[PlaceRun, PlaceRun] | None:
+    """The two points between which the main figure falls most while one dimension grows and no other changes, the lower place first; None where it
+    falls nowhere."""
+    whole = [point for point in points if not point.ended and not point.held_out and main in point.sizes]
+    falls = [
+        (low, high)
+        for low, high in itertools.permutations(whole, 2)
+        if high.sizes[main] < low.sizes[main] and [high.at[name] > size for name, size in low.at.items() if high.at[name] != size] == [True]
+    ]
+    return max(falls, key=lambda pair: pair[0].sizes[main] - pair[1].sizes[main], default=None)
 
 
 def against(answer: Scaled) -> tuple[Against, ...]:

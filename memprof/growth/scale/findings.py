@@ -15,7 +15,7 @@ from ...records.types import EXECUTE, PREPARE
 from ...subjects.dimensions import PROCESSES, SESSIONS, Dimension
 from ..laws import laws
 from ..laws.laws import Coefficient
-from .answer import ANONYMOUS, CHARGED, PlaceRun, Scaled, words_of
+from .answer import ANONYMOUS, CHARGED, PlaceRun, Scaled, fall, words_of
 
 _CONTEXT = "context"
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
@@ -37,7 +37,26 @@ def findings(answer: Scaled, weight_bytes: int, token_costs: list[str], noise_by
         *_processes(answer),
         *token_costs,
         *_growth(answer, noise_bytes),
+        *_modes(answer, noise_bytes),
     )
+
+
+def _modes(answer: Scaled, noise_bytes: float) -> Iterator[str]:
+    """By how much runs of one place differ, where that is more than noise."""
+    spread = _spread(answer)
+    if spread <= _MOST_NOISE * noise_bytes:
+        return
+    yield f"Runs of one place differ by up to {format_bytes(spread)}, and a limit needs the largest."
+    if answer.threads != 1:
+        yield (
+            "With several threads memory is freed in another order in each run while a model is loaded, and an arena finds other free memory: "
+            "--threads 1 usually has one size."
+        )
+
+
+def _spread(answer: Scaled) -> int:
+    """The most by which runs of one place differ, in bytes."""
+    return max((max(point.again) - min(point.again) for point in answer.points if point.again), default=0)
 
 
 def _flat(answer: Scaled) -> Iterator[str]:
@@ -177,7 +196,18 @@ def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
         return f"{counted(law.points, 'run')} are as many as the law has terms, so that nothing tests it: give --points {fewest} or more"
     narrow = [dimension for dimension in answer.varying if dimension.high < _WIDE * dimension.low]
     for dimension in narrow if len(answer.varying) > 1 else answer.varying:
-        step = laws.single_step(law, dimension.label) if law is not None and not law.simulated and law.depends_on(dimension.label) else None
+        unsimulated = [law for law in answer.sources.values() if not law.simulated and law.depends_on(dimension.label)]
+        step = next((step for law in unsimulated if (step := laws.single_step(law, dimension.label)) is not None), None)
+        falling = fall(answer.points, answer.main)
+        wider = f"{'' if answer.threads == 1 else 'try --threads 1, or '}{_wider(dimension)}"
+        if step is not None and _spread(answer) > _MOST_NOISE * max(noise):
+            return f"runs of one place differ by up to {format_bytes(_spread(answer))}, and no law of {dimension.label} tells that: {wider}"
+        if step is not None and falling is not None and _fallen(falling, answer.main) > _MOST_NOISE * max(noise):
+            low, high = falling
+            return (
+                f"{answer.main} falls from {format_bytes(low.sizes[answer.main])} at {words_of(low.at)} to "
+                f"{format_bytes(high.sizes[answer.main])} at {words_of(high.at)}, which no law of growth does: {wider}"
+            )
         if step is not None:
             return (
                 f"over {_range(dimension)} {answer.main} makes a single step, between {format_number(step[0])} and "
@@ -190,6 +220,11 @@ def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
         ranges = ", ".join(map(_range, answer.varying))
         return f"over {ranges} {answer.main} changes by {format_bytes(change)}, which is within the noise: {_wider(narrow[0])}"
     return ""
+
+
+def _fallen(pair: tuple[PlaceRun, PlaceRun], main: str) -> int:
+    """By how many bytes a figure falls between two points."""
+    return pair[0].sizes[main] - pair[1].sizes[main]
 
 
 def _range(dimension: Dimension) -> str:

@@ -222,16 +222,19 @@ def within(made: Scaled) -> tuple[Within, ...]:
 
 
 def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:
-    """The points, of those that no law was fitted to the median of each place: a runtime's memory may come in modes, and a run meets one of them."""
-    places: dict[tuple[int, ...], list[PlaceRun]] = {}
+    """The points, the median of each place, and of each that no law was fitted to: a runtime's memory may come in modes, and a run meets one of
+    them. A run that ended early counts where no other was made there."""
+    places: dict[tuple[object, ...], list[PlaceRun]] = {}
     for point in points:
-        if point.held_out and not point.ended:
-            places.setdefault(tuple(point.at.values()), []).append(point)
-    kept = [point for point in points if not point.held_out or tuple(point.at.values()) not in places]
-    for runs in places.values():
-        middle = sorted(runs, key=lambda point: point.sizes[main])[(len(runs) - 1) // 2]
-        again = tuple(point.sizes[main] for point in runs) if len(runs) > 1 else ()
-        kept.append(replace(middle, again=again))
+        places.setdefault((point.held_out, *point.at.values()), []).append(point)
+    kept = []
+    for every in places.values():
+        runs = [point for point in every if not point.ended]
+        if len(runs) < 2:
+            kept += runs or every
+        else:
+            middle = sorted(runs, key=lambda point: point.sizes[main])[(len(runs) - 1) // 2]
+            kept.append(replace(middle, again=tuple(point.sizes[main] for point in runs)))
     return kept
 
 

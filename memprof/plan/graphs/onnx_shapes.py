@@ -350,13 +350,14 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
         dims = kind.shape.dim
         if wanted is not None and len(wanted) != len(dims):
             raise UsageError(f"{path}: input {value.name} has {counted(len(dims), 'dimension')}, and the shape given has {len(wanted)}")
-        for axis, dim in enumerate(dims):
-            if wanted is not None:
-                before = dim.dim_value
-                if bound.set(dim, wanted[axis]):
-                    changed.append(f"dimension {axis} of {value.name}, {before} in the file, is taken as {wanted[axis]}")
-            elif axis == 0 and batch is not None:
-                bound.set(dim, batch)
+        if wanted is None and batch is not None and dims:
+            wanted = (batch,)
+        for axis, (dim, size) in enumerate(zip(dims, wanted or (), strict=False)):  # a batch is the first alone
+            before = dim.dim_value
+            if bound.set(dim, size):
+                changed.append(
+                    f"dimension {axis} of {value.name}, {before} in the file, is taken as {size}; ONNX Runtime does not run it so"
+                )
     free: list[str] = []
     for value in inputs:
         for dim in value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ():

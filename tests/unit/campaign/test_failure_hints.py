@@ -63,3 +63,14 @@ def test_hint_on_values_once_fed(tmp_path: Path) -> None:
     hints = {phase: failure_hints.of(replace(run, job=job, outcome=Outcome("error", phase, "no"))) for phase in ("PREPARE", "WARMUP")}
 
     assert hints["PREPARE"] == () and hints["WARMUP"][0].startswith(f"{MAY_BE}memprof made these integers: x 0 to 49")
+
+
+@pytest.mark.parametrize(("given", "out_of_memory", "hinted"), [((4, 3), False, True), ((1, 3), False, False), ((4, 3), True, False)])
+def test_hint_on_fixed_dimension(tmp_path: Path, given: tuple[int, ...], out_of_memory: bool, hinted: bool) -> None:
+    run = sample_runs.run(shapes={"x": given})
+    job = replace(run.job, model=replace(run.job.model, path=str(model(tmp_path, (1, 3)))))
+
+    hints = failure_hints.of(replace(run, job=job, outcome=Outcome("error", "WARMUP", "invalid dimensions", out_of_memory=out_of_memory)))
+
+    said = "open.onnx fixes x=1,3: export it with a dynamic dimension (dynamic_shapes of torch.onnx.export), or open one in this file by "
+    assert [text.startswith(said) for text in hints] == [True] * hinted

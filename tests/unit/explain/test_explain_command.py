@@ -336,7 +336,8 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": priced(18.8), "b": priced(1.04, saves=20)},
             "b",
-            "`b()`. Measured, the best of those that cost little time: it saves 20.0 MiB of PEAK; an iteration takes 4% more time.",
+            "`b()`. Measured, the best of those whose cost in time is little or within noise: it saves 20.0 MiB of PEAK;"
+            " an iteration takes 4% more time.",
         ),
         (
             {"a": priced(1.6, "noise"), "b": priced(0.9, saves=20)},
@@ -358,7 +359,7 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": replace(measured(-30), prepared_ns=(1e8, 3e8), prepared_verdict="more"), "b": measured(-20)},
             "b",
-            "Measured, the best of those that cost little time: it saves 20.0 MiB of PEAK.",
+            "Measured, the best of those whose cost in time is little or within noise: it saves 20.0 MiB of PEAK.",
         ),
     ],
 )
@@ -462,7 +463,7 @@ def test_report_warnings_and_shapes_first() -> None:
     for form in ("text", "markdown"):
         head = report().render(doubtful, form).partition("60.0 MiB")[0]
         assert "warning: 15.8% is not explained" in head
-        assert "x 1x3x48x192 (open dimensions taken as 1: --shape), y 2" in head
+        assert "x=1x3x48x192 (open dimensions taken as 1: --shape), y=2" in head
     assert "warning: 15.8% is not explained" in page.render([sample_runs.run()], explanations=[doubtful])
     assert any("warning: 15.8% is not explained" in text.get_text() for text in waterfall.draw(doubtful).texts)
 

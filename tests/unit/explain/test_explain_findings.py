@@ -200,11 +200,11 @@ def test_kernel_scratch_memory() -> None:
     runtime = replace(
         TFLITE, default_threads=1, knobs=(*TFLITE.knobs, Knob("kernels", ("optimized", "reference"), "optimized", "load", ""))
     )
-    made = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB, shapes="x 1x4")
+    made = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB, shapes="x=1x4")
     finding = only(made)
     assert (finding.rule, finding.title, finding.bytes) == ("scratch", "scratch memory of kernels", 154 * MIB)
     assert settings(finding) == [{"kernels": "reference"}, {"threads": "2"}]
-    assert "at x 1x4" in finding.evidence[0]
+    assert "at x=1x4" in finding.evidence[0]
     two = only(replace(made, threads=2, knobs={**made.knobs, "kernels": "reference"}))
     assert settings(two) == [] and two.proposals, "words, where there is nothing to set"
     small = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=34), plan_bytes=9 * MIB)

@@ -38,7 +38,7 @@ def test_sentence_agrees_with_table():
         text = render(answer, unit=unit)
         assert said in text
         assert "61.7%" in text.partition("| #1")[2]
-    assert text.startswith("net, mine, 2 threads, x 1x3 (open dimensions taken as 1: --shape): ")
+    assert text.startswith("net, mine, 2 threads, x=1x3 (open dimensions taken as 1: --shape): ")
 
 
 def test_budget_named_in_answer():
@@ -65,7 +65,22 @@ def test_unmet_budget_has_sentence():
     none = replace(some, runtime="ort", proposals=(), best=None)
     assert some.unmet == replace(none, goal=search.Goal()).unmet == ""
     assert none.unmet == "net, ort: no settings were found that stay within 112.0 MiB"
+    cut = replace(none, complete=False, values=22, untried=20, proposals=(replace(proposal(1, 120 * MIB)),))
+    said = "net, ort: no settings were found that stay within 112.0 MiB: the time was up after 2 of 22 values"
+    assert cut.unmet == said
+    assert f"{said}; the least PEAK so far is 120.0 MiB, of `copies=1`." in render(cut)
+    assert replace(cut, untried=0).unmet.endswith(": the time was up after 22 values and some of their combinations")
     assert TunedRuntimes((none, some)).unmet == "" and TunedRuntimes((none, none)).unmet == none.unmet
+
+
+@pytest.mark.parametrize(
+    ("peaks", "threads", "more"), [((394, 416), 2, "; --threads 1 may have one size"), ((394, 416), 1, ""), ((394, 395), 2, None)]
+)
+def test_peaks_apart_are_named(peaks, threads, more):
+    default = replace(proposal(0, 405 * MIB), peaks=tuple(mib * MIB for mib in peaks))
+    answer = tuner.Tuned(*("net", "mine", search.Goal(), default, (), None, (), (), 9, True, True, 1e-3), threads=threads)
+    said = f"- PEAK of #0 was from 394.0 MiB to 416.0 MiB in its runs: a limit needs the largest{more}."
+    assert (said in render(answer, format="text").splitlines()) == (more is not None)
 
 
 def test_beaten_settings_are_named():
@@ -177,11 +192,11 @@ def test_missing_number_has_sentence(verified, left_out, said):
 def test_search_without_time_says_what_was_not_tried(needed_ns, more):
     one = proposal(1, 1200 * MIB)
     for proposals, best, sentence in (
-        ((), None, f"net, mine: the time was up with 23 values untried, and no better settings were found so far.{more}"),
+        ((), None, f"no settings were found that stay below the default's peak: the time was up after 2 of 25 values.{more}"),
         ((one,), one, "with more time it may find better settings. Not tried: 23 values." + more),
     ):
         answer = tuner.Tuned(*("net", "mine", search.Goal(), proposal(0, 2000 * MIB), proposals, best, (), (), 3, False, True, 1e-3))
-        text = render(replace(answer, untried=23, needed_ns=needed_ns), format="text")
+        text = render(replace(answer, values=25, untried=23, needed_ns=needed_ns), format="text")
         assert any(line.endswith(sentence) for line in text.splitlines()), text
 
 

@@ -359,11 +359,11 @@ def test_gate_shapes_below_outcome(memprof, files):
     def heading(*words):
         return memprof("gate", *words).stdout.splitlines()[6]
 
-    taken = "x 1x3x1x1 (open dimensions taken as 1: --shape)"
+    taken = "x=1x3x1x1 (open dimensions taken as 1: --shape)"
     assert heading("ones.jsonl", "--baseline", "ones.json") == f"Inputs: {taken}."
     assert heading("ones.jsonl", "--baseline", "ones.jsonl") == f"Inputs: {taken}."
-    assert heading("given.jsonl", "--baseline", "ones.jsonl") == f"Inputs of base: {taken}. Inputs of head: x 1x3x48x320."
-    assert heading("asked.jsonl", "--baseline", "ones.json") == "Inputs of head: x 1x3x640x640."
+    assert heading("given.jsonl", "--baseline", "ones.jsonl") == f"Inputs of base: {taken}. Inputs of head: x=1x3x48x320."
+    assert heading("asked.jsonl", "--baseline", "ones.json") == "Inputs of head: x=1x3x640x640."
     fields = json.loads(memprof("gate", "ones.jsonl", "--baseline", "ones.json", "--json").stdout)["inputs"]
     assert fields == [
         {

@@ -13,7 +13,8 @@ from memprof.footprint.fit import LimitPoint, PartLimit
 from memprof.footprint.shared_files import HeldFiles
 from memprof.growth.laws.laws import FARTHEST
 from memprof.growth.scale import predictions
-from memprof.growth.scale.answer import Within
+from memprof.growth.scale.answer import PlaceRun, Within
+from memprof.records.types import PEAK
 from memprof.reports.tables import fit, resources, scale
 
 MIB = 1 << 20
@@ -206,7 +207,7 @@ def test_fit_without_peak_has_no_lines() -> None:
     """A program that ends at once has none that was seen, and 0 is no request."""
     assert of_part(4, 0, within_bytes=4 * MIB) is None and of_part(4, 0) is None
     part = PartLimit("whole run", 4 * MIB, 0, None, 3, 3)
-    assert "which leaves" not in fit.render(fit_results.made(parts=(part,), within_bytes=4 * MIB))
+    assert "RSS peak is" not in fit.render(fit_results.made(parts=(part,), within_bytes=4 * MIB))
 
 
 def test_fit_within_too_little_has_no_lines() -> None:
@@ -245,6 +246,17 @@ def test_scale_within_unmet_where_nothing_fits() -> None:
     assert within(10).unmet.endswith("fits into 10.0 MiB")
 
 
+def test_undecided_law_requests_what_was_measured() -> None:
+    """What was measured stands; of several runs of a place the largest counts, and a place above the limit does not."""
+    scaled = scale_scenarios.made()
+    points = [(1, 120, ()), (4, 150, (150, 190, 140)), (8, 180, ()), (16, 210, ())]
+    points = tuple(PlaceRun({"a": a}, {PEAK: size * MIB}, again=tuple(mib * MIB for mib in again)) for a, size, again in points)
+    found = resources.of_scale(replace(scaled, points=points, within_bytes=200 * MIB, undecided="more"))
+    assert found is not None
+    assert found.requests == resources.Resource(190 * MIB, 0, "PEAK as measured at a=4, the largest of 3 runs: 190.0 MiB")
+    assert found.limits.bytes == 200 * MIB
+
+
 def test_request_never_exceeds_limit() -> None:
     """Kubernetes refuses such a pod."""
     scaled = within(200)
@@ -261,6 +273,7 @@ def test_dimension_without_influence_ends_with_range() -> None:
 
 def test_nothing_fits_nothing_is_requested() -> None:
     assert resources.of_scale(within(10)) is None
+    assert resources.of_scale(replace(within(10), undecided="more")) is None
     assert resources.of_scale(scale_scenarios.made()) is None
     assert "resources:" not in scale.render(within(10))
 
