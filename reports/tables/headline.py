@@ -333,7 +333,7 @@ def of_gate(report: Report) -> str:
     if lead.verdict == "ok":
         figures = f"{_median(lead.head)}, and was {_median(lead.base)}"
         return f"Nothing changed beyond the thresholds: {name} of {place(lead.key)} is {figures}."
-    own = [row for row in report.rows if row.key == lead.key and row.budget is None]
+    own = _of_variant(lead.key, report)
     phases = _peak_phases(own, report) if _is_peak(lead) else ("", "")
     return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head, phases)}{_whence(lead, own, report, phases)}."
 
@@ -372,6 +372,14 @@ def _whence(lead: Judged, own: Sequence[Judged], report: Report, phases: tuple[s
     ]
     parts = [*([f"{words} {' and '.join(kinds)}"] if kinds else []), _below_gate(lead, report)]
     return _in(phases) + "".join(f"; {part}" for part in parts if part)
+
+
+def _of_variant(key: Key, report: Report) -> list[Judged]:
+    """The rows of a variant that compare two sides, in the order of its phases: a report has the worst first."""
+    sides = [entry for entry in report.sources if entry.key.place == key.place]
+    order = summary.merged([list(dict.fromkeys(row.phase for row in entry.rows)) for entry in sides])
+    own = [row for row in report.rows if row.key == key and row.budget is None]
+    return sorted(own, key=lambda row: order.index(row.phase) if row.phase in order else len(order))
 
 
 def _peak_phases(own: Sequence[Judged], report: Report) -> tuple[str, str]:

@@ -72,7 +72,9 @@ def test_sentences_have_phase_of_each_peak():
         " and file-backed memory is 64.0 MiB more, which the kernel can take back; EXECUTE takes",
     )
     assert "".join(words) in headline.of_comparison(compare.compare(base, head))
-    assert words[0] in headline.of_gate(judged(base, head))
+    report = judged(base, head)
+    assert words[0] in headline.of_gate(report)
+    assert words[0] in headline.of_gate(replace(report, rows=tuple(reversed(report.rows)))), "the worst first"
     named = [replace(each, job=replace(each.job, variant=name)) for name, side in (("a", base), ("b", head)) for each in side]
     first, second = headline.of_runs(named).split(". ", 1)
     assert first == "The smallest of 2 PEAKs is 258.2 MiB in EXECUTE (b)" and second.startswith(
