@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -30,9 +31,11 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     """One table per metric, and the geometric means of the ratios where there are several rows of each phase."""
     names = list(dict.fromkeys(row.metric for row in comparison.differences))
     units = {name: _unit([row for row in comparison.differences if row.metric == name], unit) for name in names}
-    moved = [row for row in comparison.differences if row.verdict != "noise" and not _is_same(row, units[row.metric])]
-    whole = {(row.key, row.metric) for row in moved if row.metric in _EVERY_PHASE}
-    rows = [row for row in comparison.differences if all_rows or row in moved or (row.key, row.metric) in whole]
+    differing = [row.verdict != "noise" and not _is_same(row, units[row.metric]) for row in comparison.differences]
+    whole = {(row.key, row.metric) for row in itertools.compress(comparison.differences, differing) if row.metric in _EVERY_PHASE}
+    rows = [
+        row for row, differs in zip(comparison.differences, differing, strict=True) if all_rows or differs or (row.key, row.metric) in whole
+    ]
     tables = [_table(shown, units[name]) for name in names if (shown := [row for row in rows if row.metric == name])]
     if len({row.key for row in comparison.differences}) > 1:
         tables.append(_means(comparison))

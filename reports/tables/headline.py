@@ -244,7 +244,7 @@ def _peak(row: Difference, phases: tuple[str, str]) -> str:
 
 def _in(phases: tuple[str, str]) -> str:
     """`, in PREPARE`, where both sides have their PEAK in it; else `_sizes` has the phases."""
-    return f", in {phases[0]}" if phases[0] == phases[1] else ""
+    return f", in {phases[0]}" if phases[0] and phases[0] == phases[1] else ""
 
 
 def _sizes(base: str, head: str, phases: tuple[str, str]) -> str:
