@@ -268,8 +268,7 @@ def notes(scaled: Scaled) -> list[str]:
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
     if planned:
         said.append(
-            f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
-            "the coefficients are those of the nearest law without that."
+            f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them."
         )
     unused = [scaled.main] if scaled.changes else []
     stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and named.name not in unused]

@@ -1,6 +1,6 @@
 """Which settings to try next, by the costs of the earlier ones alone: the search behind `memprof tune`, without a measurement in it.
 
-Five stages follow one another, each decided by the history alone, so that a search that was stopped goes on where it was:
+Six stages follow one another, each decided by the history alone, so that a search that was stopped goes on where it was:
 
     screen   the default, then every value of every knob by itself, or beside the values that it needs: once each, for that shows which values matter.
     pairs    the best of these values, one of each knob, two by two: two can do more together than each by itself. Then the default to its third
@@ -8,7 +8,9 @@ Five stages follow one another, each decided by the history alone, so that a sea
     climb    the best settings known with one change: a value more, another value of a knob, or a value less. What is better by half a percent is
              the next to be changed, until no change helps. All values are tried, because one without effect by itself may have one beside
              others, once the peak lies in another phase. The climb is repeated with more weight on the other figure, which fills the front.
-    detours  the same without one knob of the best settings, for each of these: where it lowers the peak of one phase, the others seem to do nothing,
+    phases   two changes of these settings that lower different phases: alone each shows in no peak. Those are tried whose phases promise less
+             together.
+    detours  the climb without one knob of the best settings, for each of these: where it lowers the peak of one phase, the others seem to do nothing,
              and several of them together may do more than it does. Values that lowered nothing anywhere are left out.
     doubts   the front, and what it lacks because a single trial took longer, by no more than times differ on this machine: to the third trial.
 
@@ -52,13 +54,14 @@ _WEIGHTS = (1.0, 0.6, 0.25)
 class Trial(Struct, frozen=True):
     """One measurement of some settings: PEAK in bytes and time in ns of an iteration, both None if it failed.
 
-    changes: the model's outputs were not the default's.
+    changes: the model's outputs were not the default's. phases: the peak of each phase in bytes, in their order; empty where they are not known.
     """
 
     settings: Settings
     peak: float | None
     time: float | None
     changes: bool = False
+    phases: tuple[float, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -75,13 +78,14 @@ class Goal(Struct, frozen=True):
 
 
 class TrialPoint(Struct, frozen=True):
-    """Settings with the medians of their trials."""
+    """Settings with the medians of their trials. phases: those of each phase's peak, empty where the trials do not have the same phases."""
 
     settings: Settings
     peak: float
     time: float
     trials: int
     changes: bool = False
+    phases: tuple[float, ...] = ()
 
 
 class Search(Struct):
@@ -125,7 +129,7 @@ class Search(Struct):
         tried = {trial.settings for trial in self.trials}
         stages: tuple[_Stage, ...] = (
             *(self._suspects, self._pair, self._unsure, self._neighbour),
-            *(self._unsure_detour, self._detour, self._doubt),
+            *(self._complement, self._unsure_detour, self._detour, self._doubt),
         )
         if singles := self._untried_singles(tried):
             if screens:
@@ -349,18 +353,40 @@ class Search(Struct):
         changed = (self._changed(ground, item) for item in items)
         return [settings for settings in changed if settings not in tried and not self._hopeless(settings)]
 
+    def _complement(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """A point to climb from with two changes that lower different phases: alone each shows in no peak."""
+        asked = (self._complements(self._ground(weight), weight, tried) for weight in _WEIGHTS)
+        return next((settings for settings in asked if settings is not None), None)
+
+    def _complements(self, ground: TrialPoint, weight: float, tried: Set[Settings], without: str = "") -> Settings | None:
+        """The two changes of a point that promise most, by what each did there alone to time and to the peak of each phase; None where no two
+        promise less than the point has. without: see `_ground`."""
+        near = [(item, point) for item in self._items() if (point := self._points.get(self._changed(ground.settings, item))) is not None]
+        best, least = None, self.value(ground, weight) - SAME_VALUE
+        for (_, one), (item, other) in itertools.combinations(near, 2):
+            settings = self._changed(one.settings, item)
+            if settings in tried or without in dict(settings) or self._hopeless(settings):
+                continue
+            promised = self.value(_both(settings, ground, one, other), weight)
+            if promised < least:
+                best, least = settings, promised
+        return best
+
     def _unsure_detour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """The point to climb from without a knob of the best settings that stands on too few trials."""
         return _of_few_trials([self._ground(_WEIGHTS[0], name) for name in self._best_knobs()], pending)
 
     def _detour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """As `_neighbour`, without a knob of the best settings, by the values that lowered the goal's figure anywhere."""
+        """As `_neighbour` and `_complement`, without a knob of the best settings, by the values that lowered the goal's figure anywhere."""
         helpful = self._helpful()
         for name in self._best_knobs():
-            ground = self._ground(_WEIGHTS[0], name).settings
-            near = self._near_by(ground, [item for item in self._items() if item in helpful or item in ground], tried)
-            if near := [settings for settings in near if name not in dict(settings)]:
+            ground = self._ground(_WEIGHTS[0], name)
+            items = [item for item in self._items() if item in helpful or item in ground.settings]
+            near = [settings for settings in self._near_by(ground.settings, items, tried) if name not in dict(settings)]
+            if near:
                 return min(near, key=self._promise)
+            if (both := self._complements(ground, _WEIGHTS[0], tried, name)) is not None:
+                return both
         return None
 
     def _best_knobs(self) -> list[str]:
@@ -412,9 +438,20 @@ def _of_few_trials(points: Iterable[TrialPoint], pending: Sequence[Settings]) ->
     return next((point.settings for point in points if point.trials + pending.count(point.settings) < SURE), None)
 
 
+def _both(settings: Settings, ground: TrialPoint, one: TrialPoint, other: TrialPoint) -> TrialPoint:
+    """The settings of two changes as they should be, if each does what it does to the ground alone, phase by phase."""
+    peaks = ground.peak, one.peak, other.peak
+    of_phases = (ground.phases, one.phases, other.phases) if len(ground.phases) == len(one.phases) == len(other.phases) else ((), (), ())
+    phases = tuple(first * second / before for before, first, second in zip(*of_phases, strict=True))
+    peak = max(phases, default=peaks[1] * peaks[2] / peaks[0])
+    return TrialPoint(settings, peak, one.time * other.time / ground.time, 0, one.changes or other.changes, phases)
+
+
 def _point(settings: Settings, trials: Sequence[Trial]) -> TrialPoint:
     middle = (statistics.median(trial.peak or 0 for trial in trials), statistics.median(trial.time or 0 for trial in trials))
-    return TrialPoint(settings, *middle, len(trials), any(trial.changes for trial in trials))
+    known = len({len(trial.phases) for trial in trials}) == 1
+    phases = tuple(statistics.median(peaks) for peaks in zip(*(trial.phases for trial in trials), strict=True)) if known else ()
+    return TrialPoint(settings, *middle, len(trials), any(trial.changes for trial in trials), phases)
 
 
 def front(points: Iterable[TrialPoint]) -> list[TrialPoint]:

@@ -133,6 +133,21 @@ def test_search_leaves_basin_of_one_knob(slow):
     assert len(search.trials) < len(every) / 3
 
 
+def test_values_of_different_phases_are_combined():
+    """Two phases are as high as each other: what lowers one of them shows in no peak alone, and is none of the best values."""
+    savings = {**{f"idle{number}": (0, 0) for number in range(5)}, "load": (30, 0), "pattern": (0, 25), "last": (0, 2)}
+    for known in (True, False):
+        search = Search(dict.fromkeys(savings, ("on",)))
+        while (settings := search.ask()) is not None:
+            peaks = tuple(100.0 - sum(savings[name][phase] for name, _ in settings) for phase in (0, 1))
+            search.tell(Trial(settings, max(peaks), 10.0, phases=peaks if known else ()))
+
+        assert [(set(dict(point.settings)), point.peak) for point in search.proposals()] == (
+            [({"load", "pattern", "last"}, 73.0)] if known else []
+        )
+        assert len(search.trials) < 70
+
+
 def test_settings_of_one_slow_trial_are_tried_again():
     """The time of a single trial counts for a place on the front no more than times of the same settings differ."""
     knobs = dict.fromkeys("abc", ("on",))
