@@ -64,6 +64,15 @@ def _fixed_by_file(job: Job) -> list[str]:
 
 def _may_come_from_inputs(job: Job, outcome: Outcome, error: str) -> bool:
     """Whether other inputs may mend a failure whose words name no input. They do not where memprof says the cause itself, and not under a limit on
-    memory, where the same inputs run without it."""
+    memory, where the same inputs run without it, and not where the words name a setting and its value."""
     killed = outcome.signal == "SIGKILL" or outcome.out_of_memory is not False
-    return outcome.status in ("error", "exit", "signal") and not killed and job.limit is None and not _LACKS_OPERATOR.search(error)
+    told = _LACKS_OPERATOR.search(error) or _names_setting(job, error)
+    return outcome.status in ("error", "exit", "signal") and not killed and job.limit is None and not told
+
+
+def _names_setting(job: Job, error: str) -> bool:
+    """Whether an error names a setting of the job and its value, in words too: `memory efficient topological order` of order=memory_efficient."""
+    return any(
+        all(re.search(rf"(?<!\w){re.escape(word).replace('_', '[ _-]')}(?!\w)", error, re.IGNORECASE) for word in setting)
+        for setting in job.knobs.items()
+    )

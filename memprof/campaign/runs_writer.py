@@ -11,9 +11,9 @@ from ..records import store
 
 @contextmanager
 def keeping(
-    path: Path | None, say: Callable[[str], None], *, append: bool = False, holds: str = "the runs"
+    path: Path | None, say: Callable[[str], None], *, append: bool | None = None, holds: str = "the runs"
 ) -> Iterator[Callable[[bytes], None]]:
-    """Yields a function that takes each Run as a line of the runs file. Without a path it keeps nothing.
+    """Yields a function that takes each Run as a line of the runs file. Without a path it keeps nothing. append: see store.RunsWriter.
 
     At the end, also after an error or an interruption, `say` gets the name of the file that holds the Runs. A file that nothing was written to is
     removed, unless it was there before. Raises InputError if the file cannot be opened for this.

@@ -189,7 +189,7 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
 
 
 def loop_copies(facts: Facts) -> Iterator[Finding]:
-    """Copies that the model's own operators make while it runs: a loop whose state holds weights. Folding has nothing to do with these."""
+    """Copies that are made while the model runs: by its own loop whose state holds weights, or by kernels. Folding has nothing to do with these."""
     look, before = facts.steady, facts.prepared
     if look is None or before is None:
         return
@@ -198,10 +198,12 @@ def loop_copies(facts: Facts) -> Iterator[Finding]:
         _words_of(look),
         f"{format_bytes(_made_running(facts))} beyond one copy were not there before the model first ran",
     )
-    advice = (Advice("change the model: a loop's body takes weights from outside the loop, and not as a part of its state"),)
+    loop = Advice("change the model: a loop's body takes weights from outside the loop, and not as a part of its state")
+    kernel = Advice("change the runtime: free a weight as stored once a kernel has made its own copy of it")
+    advice = (loop,) if facts.loops else (kernel,)
     yield Finding(
         "loop_copies",
-        "copies of weights made while the model runs, for example by a loop's state",
+        "copies of weights made while the model runs" + (", for example by a loop's state" if facts.loops else ""),
         _made_running(facts),
         look.name,
         evidence,

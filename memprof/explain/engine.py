@@ -18,13 +18,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..base.errors import InputError, MeasurementError
+from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
 from ..models import inputs
 from ..models.tensors import StoredTensor, UnknownFormat, Unparsed, pieces, tensors
 from ..places.place import HERE
+from ..programs import native
 from ..programs.runtimes import native_twin
 from ..records import store
 from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
@@ -32,6 +33,7 @@ from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.job_command import heap_record
 from ..subjects.order import Order, assumed_words
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
+from .activations import GraphFacts
 from .indexed_rows import TableUse
 from .records import SCHEMA, SEEN_SHARE, Explanation, PhaseFigures, PhaseLook, TensorCopies
 from .remote import Looker
@@ -67,7 +69,8 @@ def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
     progress.say(f"{order.job.model.name}: measuring it with these settings")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
     must_be_ok(plain)
-    held, looks = _held(order, plain, looker, progress, remarks)
+    sought = index is not None or tiny is not None
+    held, looks = _held(_with_wiped_blocks(order, remarks) if sought else order, plain, looker, progress, remarks)
     files = looker.model_files(plain.job)
     base = next((look for look in looks if look.phase == STARTUP), None)
     is_program = order.command is not None
@@ -198,6 +201,17 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
     return run, looks
 
 
+def _with_wiped_blocks(order: Order, remarks: list[str]) -> Order:
+    """The order of a process that overwrites each block as it gets it, if it can: else a block of its heap shows the weights that it held before it
+    was freed and given out again."""
+    try:
+        order.place.only_here("a library that overwrites reused memory")
+        return replace(order, env={**order.env, **native.preloaded("wipe.c", order.env)})
+    except (InputError, UsageError) as error:
+        remarks.append(f"old weights in blocks that were freed and are in use again count as copies here: {error}")
+        return order
+
+
 def _inside(looks: Iterable[ProcessSnapshot]) -> int:
     """How many looks came inside a phase."""
     return sum(look.phase.endswith("/peak") for look in looks)
@@ -284,6 +298,7 @@ def _explanation(
     devices = {mark.phase: mark.device_end_bytes or 0 for mark in held.marks}
     phases = tuple(replace(account.phase, device_bytes=devices.get(account.phase.name, 0)) for account in accounts)
     shapes = _shapes(job)
+    graph = activations.of_graph(Path(job.model.path), shapes) if shapes is not None else GraphFacts()
     counted_bytes, counted_tensors, not_counted = waterfall.counted(index) if index is not None else (0, 0, {})
     rise_bytes = late_rise_bytes([plain])
     facts = Facts(
@@ -291,13 +306,14 @@ def _explanation(
         knobs={**{knob.name: knob.default for knob in order.runtime.knobs if knob.default is not None}, **job.knobs},
         measured=measured(plain),
         phases=phases,
-        plan_bytes=activations.highest(Path(job.model.path), shapes) if shapes is not None else None,
+        plan_bytes=graph.highest_bytes,
         iterations=_iterations(plain),
         ran=len(execute.times_ns) if (execute := plain.mark(EXECUTE)) is not None else 0,
         threads=job.threads,
         unread_bytes=unread_bytes,
         native=native_twin(order.runtime.name, order.python) if order.place is HERE and not is_program else None,
         shapes=", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
+        loops=graph.loops,
         ends_alone=bool(job.phases or job.phase_regexes),
         heap_record=heap_record(job, _HEAP_FOLDER),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
 from .copy_rules import without_repacking
-from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding, where
+from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding, PhaseFigures, PhaseLook, where
 from .rule_inputs import LEAST_STEPS, Facts, peaks, when
 
 INTERPRETER = "interpreter"  # a rule
@@ -200,45 +200,67 @@ def moved(facts: Facts) -> Iterator[Finding]:
 
 
 def transient(facts: Facts) -> Iterator[Finding]:
-    """A phase that sets the run's PEAK for a moment, by something other than weights held twice."""
-    worst = max(facts.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
-    if worst is None or worst.name in (STARTUP, EXECUTE) or worst.rss_end_bytes is None:
+    """Phases that set the run's PEAK for a moment, by something other than weights held twice. Several may share it."""
+    phases, without = _momentary(facts)
+    # The rules about copies speak of copies.
+    if not phases or all(_holds_copies(facts, phase) for phase in phases):
         return
-    others_peak = max((phase.rss_peak_bytes for phase in facts.measured if phase is not worst), default=0)
-    without = max(others_peak, worst.rss_end_bytes)
-    if worst.rss_peak_bytes - without < facts.least:
-        return
-    look, end = facts.phase(f"{worst.name}/peak"), facts.phase(worst.name)
+    worst = max(phases, key=lambda phase: phase.rss_peak_bytes)
+    looks = [facts.phase(f"{phase.name}/peak") for phase in phases]
     evidence = [
-        peaks(facts, worst, look),
-        f"without that, PEAK is {format_bytes(without)}, which is {format_bytes(worst.rss_peak_bytes - without)} less",
+        *(text for phase, look in zip(phases, looks, strict=True) for text in _peak_evidence(facts, phase, look)),
+        f"without {'that' if len(phases) == 1 else 'these'}, PEAK is {format_bytes(without)}, which is"
+        f" {format_bytes(worst.rss_peak_bytes - without)} less",
     ]
-    if look is not None and end is not None:
-        beyond_end = (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0)
-        if beyond_end >= facts.least:
-            return  # a finding of the rules about copies
-        grown = [(part.name, part.bytes - end.size(part.name)) for part in look.slices]
-        parts = [f"{format_bytes(size)} {name}" for name, size in sorted(grown, key=lambda pair: -pair[1]) if size >= 1 << 20]
-        evidence.append(
-            f"near its peak it had more than at its end: {', '.join(parts)}"
-            if parts
-            else "near its peak it has the same slices as at its end"
-        )
-    repacked = look is not None and look.size(REPACKED) >= facts.least
+    names = [phase.name for phase in phases]
+    repacked = any(look is not None and look.size(REPACKED) >= facts.least for look in looks)
     proposals = (
-        *(without_repacking(facts) if worst.name == PREPARE and repacked else ()),
-        *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),
+        *(without_repacking(facts) if PREPARE in names and repacked else ()),
+        *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if PREPARE in names else ()),
         # ONNX Runtime 1.32 reads an .ort file into one more buffer as large as the weights, while it repacks them.
         *(
             facts.propose("convert the model beforehand, so that nothing is parsed and rewritten at load", format="ort")
-            if worst.name in (MODEL_LOAD, PREPARE) and not repacked
+            if {MODEL_LOAD, PREPARE} & set(names) and not repacked
             else ()
         ),
-        Advice(f"change the runtime: free each intermediate result of {worst.name} once the next is made from it"),
-        *(() if look is not None else _without_look(facts)),
+        Advice(f"change the runtime: free each intermediate result of {' and '.join(names)} once the next is made from it"),
+        *(() if all(looks) else _without_look(facts)),
     )
-    title = f"a transient of {worst.name} sets the PEAK"
+    title = f"a transient of {names[0]} sets the PEAK" if len(names) == 1 else f"transients of {' and '.join(names)} set the PEAK"
     yield Finding("transient", title, worst.transient_bytes, f"{worst.name}/peak", tuple(evidence), proposals)
+
+
+def _momentary(facts: Facts) -> tuple[list[PhaseFigures], int]:
+    """The fewest phases that peak above their ends and without whose transients PEAK would be less, as they ran, and that PEAK; none where
+    a phase that stays as high has it too."""
+    highest = sorted(facts.measured, key=lambda phase: -phase.rss_peak_bytes)
+    for count, last in enumerate(highest, 1):
+        if last.name in (STARTUP, EXECUTE) or last.rss_end_bytes is None:
+            break
+        ends = [phase.rss_end_bytes or 0 for phase in highest[:count]]
+        without = max(*ends, *(phase.rss_peak_bytes for phase in highest[count:]), 0)
+        if highest[0].rss_peak_bytes - without >= facts.least:
+            return [phase for phase in facts.measured if phase in highest[:count]], without
+    return [], 0
+
+
+def _holds_copies(facts: Facts, phase: PhaseFigures) -> bool:
+    """Whether near its peak a phase has copies of weights that are gone at its end."""
+    look, end = facts.phase(f"{phase.name}/peak"), facts.phase(phase.name)
+    return look is not None and end is not None and (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0) >= facts.least
+
+
+def _peak_evidence(facts: Facts, phase: PhaseFigures, look: PhaseLook | None) -> Iterator[str]:
+    """How far a phase peaks above its end, and of what."""
+    yield peaks(facts, phase, look)
+    end = facts.phase(phase.name)
+    if look is None or end is None:
+        return
+    grown = [(part.name, part.bytes - end.size(part.name)) for part in look.slices]
+    parts = [f"{format_bytes(size)} {name}" for name, size in sorted(grown, key=lambda pair: -pair[1]) if size >= 1 << 20]
+    yield (
+        f"near its peak it had more than at its end: {', '.join(parts)}" if parts else "near its peak it has the same slices as at its end"
+    )
 
 
 def _without_look(facts: Facts) -> Iterator[Advice]:

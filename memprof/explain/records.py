@@ -40,6 +40,8 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
 )
 RUNTIME = "runtime"  # among a proposal's settings: another runtime of the same package
 LITTLE_TIME = 1.1  # times as long, which few mind
+_MUCH_TIME = 2  # times as long by the medians, which is a cost also where the times differ too much to tell
+_LEAST_SAVING = 512 << 10
 DEVICE = "device buffers, beside RSS"  # which are no slice of it
 # In the order in which they are stacked.
 SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST)
@@ -56,8 +58,8 @@ class Slice(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """Copies of weights of one kind in a phase: how many tensors have such a copy, how many copies, and their resident bytes.
 
-    where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: more than half of each lies
-    in blocks that were freed, so nobody holds them.
+    where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: 40% of each or more
+    lie in blocks that were freed, so nobody holds them.
     """
 
     layout: str
@@ -175,7 +177,16 @@ class Verified(Struct, frozen=True):
     def costs_time(self) -> bool:
         """Whether an iteration takes clearly more time, of which only a little is no matter; or, without iterations, load and prepare."""
         times, verdict = self.timed
-        return times is not None and verdict != "noise" and times[1] > LITTLE_TIME * times[0]
+        return times is not None and times[1] > (_MUCH_TIME if verdict == "noise" else LITTLE_TIME) * times[0]
+
+    def saved_bytes(self, bound_bytes: int) -> tuple[float, float]:
+        """What it saves of PEAK and at the end, 0 for what is within the bound of a peak (see Explanation), and for what it raises.
+
+        Everything that says or ranks what a setting saves asks here.
+        """
+        pairs = [pair or (0.0, 0.0) for pair in (self.peak_bytes, self.end_bytes)]
+        of_peak, at_end = (before - after if before - after > max(bound_bytes, _LEAST_SAVING) else 0.0 for before, after in pairs)
+        return of_peak, at_end
 
     @property
     def timed(self) -> tuple[tuple[float, float] | None, Verdict | Literal[""]]:
@@ -206,12 +217,13 @@ def worth(proposal: Advice, bound_bytes: int) -> tuple[int, float]:
         return 1, 0.0
     if done.error is not None:
         return 4, 0.0
-    change, at_end = (pair[1] - pair[0] if pair is not None else 0.0 for pair in (done.peak_bytes, done.end_bytes))
-    if change < -bound_bytes:
-        return 0, change
+    of_peak, at_end = done.saved_bytes(bound_bytes)
+    if of_peak:
+        return 0, -of_peak
+    change = done.peak_bytes[1] - done.peak_bytes[0] if done.peak_bytes is not None else 0.0
     if done.peak_raised:
         return 3, change
-    return (1, at_end) if at_end < -bound_bytes else (2, change)
+    return (1, -at_end) if at_end else (2, change)
 
 
 class Finding(Struct, frozen=True):

@@ -109,7 +109,7 @@ def _with_pairs(
     for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
         both = {**first.settings, **second.settings}
         if len(both) == 2 and frozenset(both.items()) not in known:
-            pairs[_name(both)] = first, Advice("both: each saves PEAK by itself", both, calls=_calls(first, second))
+            pairs[_name(both)] = first, Advice("both: each saved PEAK in a run by itself", both, calls=_calls(first, second))
     tried = {name: pair.settings for name, (_, pair) in pairs.items() if RUNTIME not in pair.settings}
     if len(tried) > _PAIRS:
         progress.say(f"{explanation.model.name}: trying {counted(len(tried), 'pair')} of settings once each")

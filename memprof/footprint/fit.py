@@ -33,7 +33,9 @@ from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPAR
 from ..subjects import orders
 from ..subjects.order import Order, assumed_words, shapes_that_run
 from ..subjects.suite import MS, Suite
+from . import shared_files
 from .next_commands import gate_line, tune_line
+from .shared_files import HeldFiles
 
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
@@ -110,7 +112,7 @@ class Fitted(Struct, frozen=True):
     records. interrupted: by Ctrl-C or SIGTERM, after the first part. within_bytes: the only limit that was tried, None if the least was searched.
     env: the variables that a program needs for the same settings. calls: the knobs that were set, in the runtime's own words.
     tune_command: a command line that searches settings within the limit that was given, empty without one. gate_command: one that holds later runs
-    to a budget, before and behind its size.
+    to a budget, before and behind its size. held: what other processes held of its files, for which its group was not charged.
     """
 
     model: str
@@ -132,6 +134,7 @@ class Fitted(Struct, frozen=True):
     calls: tuple[str, ...] = ()
     tune_command: str = ""
     gate_command: tuple[str, str] = ("", "")
+    held: HeldFiles = HeldFiles()
 
     @property
     def whole(self) -> PartLimit | None:
@@ -171,6 +174,8 @@ class _Fitter:
         self._order = orders.of_one(replace(request.suite, warmup=warmup, cache=request.suite.cache or "cold", release=False))
         self._limiter: Limiter = limits.find(request.by)
         self._drop: list[str] = []
+        self._files: dict[str, int] = {}  # that a run uses, and how many bytes of each
+        self._held = HeldFiles()
         self._patience_ns = 0
         self._plain_time = 0.0
         self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
@@ -214,6 +219,7 @@ class _Fitter:
                 raise
             interrupted = True
             self._remark("Interrupted: the search was not finished.")
+        self._see_held_files()
         curve = [point for search in searches if search.part == WHOLE for point in search.curve]
         suite, within = self._request.suite, self._request.within
         return Fitted(
@@ -236,6 +242,7 @@ class _Fitter:
             () if self._program else self._order.runtime.in_program({**suite.set, **suite.only.set}),
             tune_line(suite, self._order, exact_bytes(within)) if within is not None else "",
             gate_line(suite, self._order),
+            self._held,
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -243,21 +250,29 @@ class _Fitter:
     def _touched_bytes(self) -> dict[str, int]:
         """The bytes that each phase touched. The run also tells the files it maps and how long it takes."""
         touched: dict[str, int] = {}
-        files: dict[str, None] = {}
+        files: dict[str, int] = {}
 
         def look(job: Job, phase: str, pid: int) -> None:
             if phase != STARTUP and (referenced := _referenced(pid)) is not None:
                 touched[phase] = referenced
-            files.update(dict.fromkeys(_mapped_files(pid)))
+            for path, size in shared_files.used(pid).items():
+                files[path] = max(size, files.get(path, 0))
             with suppress(OSError):  # `1`: clear the referenced bits of all pages (proc_pid_clear_refs(5))
                 Path(f"/proc/{pid}/clear_refs").write_text("1")
 
         begin_ns = time.monotonic_ns()
         run = self._measured(replace(self._order, job=replace(self._order.job, hold=True, variant="looked at")), look)
         self._timed(run, time.monotonic_ns() - begin_ns)
-        known = {file.path for file in run.job.model.files}
-        self._drop = [path for path in files if path not in known]
+        model = {file.path: file.bytes for file in run.job.model.files}
+        self._drop = [path for path in files if path not in model]
+        self._files = {**files, **model}  # a group is charged for a model's file that is read, too
+        self._see_held_files()
         return touched
+
+    def _see_held_files(self) -> None:
+        """See what others hold of the child's files now. They may come and go during the search: the most is kept."""
+        if self._limiter.exact and self._files:
+            self._held = max(self._held, shared_files.held(self._files), key=lambda held: held.bytes)
 
     def _whole_time(self) -> dict[str, int]:
         """How long a program takes. What it touches is not known, as it is not stopped."""
@@ -599,13 +614,3 @@ def _referenced(pid: int) -> int | None:
     except OSError:
         return None
     return next((int(row.split()[1]) * 1024 for row in rows if row.startswith("Referenced:")), None)
-
-
-def _mapped_files(pid: int) -> list[str]:
-    """The files that a process maps."""
-    try:
-        rows = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-    paths = dict.fromkeys(fields[5] for row in rows if len(fields := row.split(None, 5)) == 6 and fields[5].startswith("/"))
-    return [path for path in paths if os.path.isfile(path)]

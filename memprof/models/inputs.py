@@ -121,10 +121,11 @@ def remark(assumed: Mapping[str, tuple[int, ...]], path: Path) -> str:
     listed = ", ".join(f"{name} runs as {'x'.join(map(str, shape))}" for name, shape in assumed.items())
     own: Mapping[str, tuple[int | None, ...]] = {declared.name: declared.shape for declared in inputs(path)}
     words = [
-        f"--shape {name}={','.join('N' if size is None else str(size) for size in own.get(name, shape))}" for name, shape in assumed.items()
+        f"--shape {name}={','.join('SIZE' if size is None else str(size) for size in own.get(name, shape))}"
+        for name, shape in assumed.items()
     ]
     shown = " ".join(words[:_MOST_WORDS]) + (" ..." if len(words) > _MOST_WORDS else "")
-    return f"open dimensions of the model are taken as 1: {listed} ({shown} with your sizes for N says otherwise)"
+    return f"open dimensions of the model are taken as 1: {listed} ({shown} sets others)"
 
 
 def fixed_words(path: Path) -> str:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 _PROGRAM = ("-std=gnu99", "-O2")
 _LIBRARY = ("-std=gnu99", "-O3", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl",)
+_PRELOAD = "LD_PRELOAD"
 _TIMEOUT_S = 600  # zig compiles a C library the first time, which takes minutes on a busy machine
 # deflate makes at most 1,032 bytes of a byte; entries that lie over one another, or another method, make more.
 _MOST_UNPACKED = 1100
@@ -84,6 +85,12 @@ def compiled(source: Path, library: bool = False) -> Path:
     if not program.exists():
         make([compiler, *flags, f"-I{source.parent}"], [source], program, _LIBRARIES)
     return program
+
+
+def preloaded(source: str, env: Mapping[str, str | None]) -> dict[str, str]:
+    """The variable that preloads a library of runners/native/ into a child, before what its environment preloads already. Raises InputError."""
+    library = compiled(runners_path() / "native" / source, library=True)
+    return {_PRELOAD: " ".join(filter(None, [str(library), env.get(_PRELOAD, os.environ.get(_PRELOAD))]))}
 
 
 def _compiler(program: str) -> str:

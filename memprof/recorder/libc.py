@@ -10,17 +10,17 @@ import os
 def _fast():
     import _ctypes
 
-    class Long(_ctypes._SimpleCData):
+    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "l"
 
     class Function(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL
         _restype_ = Long
 
-    class Char(_ctypes._SimpleCData):
+    class Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "c"
 
-    handle = _ctypes.dlopen(None, 0)
+    handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
     return (lambda name: _called(Function(_ctypes.dlsym(handle, name)), Long)), (lambda size: (Char * size)())
 
 

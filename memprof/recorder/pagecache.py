@@ -39,16 +39,22 @@ def _drop(descriptor):
         pass  # some network file systems have neither: the state of their files stays
 
 
-def _is_resident(descriptor):
-    """Whether every page of the file lies in the page cache (mincore(2)); False if that cannot be told."""
+def resident(descriptor):
+    """A byte for each page of a file: its lowest bit says whether the page lies in the page cache (mincore(2)). None if that cannot be told."""
     size = os.fstat(descriptor).st_size
     address = libc.function("mmap")(0, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0) if size else 0
     if address in (0, -1):
-        return not size
+        return None if size else b""
     pages = libc.buffer(-(-size // mmap.PAGESIZE))
     told = libc.function("mincore")(address, size, pages) == 0
     libc.function("munmap")(address, size)
-    return told and b"\0" not in pages.raw
+    return pages.raw[: -(-size // mmap.PAGESIZE)] if told else None
+
+
+def _is_resident(descriptor):
+    """Whether every page of the file lies in the page cache; False if that cannot be told."""
+    pages = resident(descriptor)
+    return pages is not None and b"\0" not in pages
 
 
 def _read_through(descriptor):

@@ -118,6 +118,20 @@ def change(name: str, before: str, after: str) -> str:
     return f"{name.removeprefix(PACKAGE)} {before} → {after}"
 
 
+def beside_runtime(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """The versions in which two environments differ beside the runtime's own, each as `numpy 1.26.4 against 2.4.6`.
+
+    A package that one side alone has imported belongs to its runtime. The runtime's own package has the runtime's version, or its beginning.
+    """
+    own = [side.get("runtime version", "") for side in (before, after)]
+    return tuple(
+        f"{name.removeprefix(PACKAGE)} {was} against {now}"
+        for name, was, now in differing(before, after)
+        if name == "Python"
+        or (name.startswith(PACKAGE) and _NOT_IMPORTED not in (was, now) and not (own[0].startswith(was) and own[1].startswith(now)))
+    )
+
+
 def changes(before: Mapping[str, str], after: Mapping[str, str], model: str, same_file: bool) -> tuple[str, ...]:
     """All that differs between two measurements, briefly. model: its name; same_file: whether it is the same file."""
     return (*(change(*difference) for difference in differing(before, after)), *([] if same_file else [_measured_file(after, model)]))

@@ -381,8 +381,10 @@ def models_among(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def gate_line(suite: Suite) -> str:
-    """The words for a shell that write this file and hold its PEAK to a budget, whose size follows them."""
-    return f"{shlex.join(['printf', _A_LINE_EACH, *file_lines(suite)])} > suite.toml && memprof gate --run suite.toml --budget"
+    """The words for a shell that write this file and hold its PEAK to a budget, whose size follows them. A file that is there already stays: with
+    -C the shell refuses to write over it."""
+    written = shlex.join(["printf", _A_LINE_EACH, *file_lines(suite)])
+    return f"(set -C; {written} > suite.toml) && memprof gate --run suite.toml --budget"
 
 
 # -- words of the command line

@@ -44,17 +44,30 @@ class Difference(Struct, frozen=True):
     verdict: Verdict
 
 
+class Ground(Struct, frozen=True):
+    """What both sides have below the model: versions and baselines.
+
+    versions: those that differ beside the runtime's (see settings.beside_runtime); alone: nothing else differs. baselines: base's and head's median
+    in bytes, None where a side has none.
+    """
+
+    versions: tuple[str, ...] = ()
+    alone: bool = False
+    baselines: tuple[float, float] | None = None
+
+
 class Comparison(Struct, frozen=True):
     """All differences, the variants that only one side has, and sentences for the user.
 
-    ran: a run of each variant that both sides have, for the shapes of its inputs, by side (see memprof.verdicts.input_files). measured: a run of
-    each variant and side, for its versions and machine.
+    grounds: of each variant that both sides have. ran: a run of each of them, for the shapes of its inputs, by side (see
+    memprof.verdicts.input_files). measured: a run of each variant and side, for its versions and machine.
     """
 
     differences: tuple[Difference, ...]
     only_base: tuple[Key, ...]
     only_head: tuple[Key, ...]
     remarks: tuple[str, ...]
+    grounds: Mapping[VariantKey, Ground] = field(default_factory=dict)
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     measured: tuple[Run, ...] = ()
 
@@ -142,6 +155,7 @@ def _compare(
             *machine_spread.deviating([run for side in (base, head) for group in side.values() for run in group]),
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
+        {place: ground(base[place], head[place]) for place in common},
         input_files.of_sides(base, {place: head[place] for place in common}),
         tuple(next((run for run in side[place] if run.about), side[place][0]) for side in (base, head) for place in common),
     )
@@ -154,6 +168,20 @@ def _differences(place: VariantKey, base: Sequence[Run], head: Sequence[Run], na
         other = after.get((row.phase, row.metric))
         if other is not None:
             yield _difference(place.on(row.key.machine), summary.whole(row), summary.whole(other), bound)
+
+
+def ground(base: Sequence[Run], head: Sequence[Run]) -> Ground:
+    """What lies below the model in two groups of repeats, each of one variant."""
+    peak = metrics.METRICS["rss_peak_bytes"]
+    sizes = [[size for run in side if (size := metrics.baseline(run, peak)) is not None] for side in (base, head)]
+    baselines = (statistics.median(sizes[0]), statistics.median(sizes[1])) if all(sizes) else None
+    return ground_of(settings.of_repeats(base), settings.of_repeats(head), baselines)
+
+
+def ground_of(before: Mapping[str, str], after: Mapping[str, str], baselines: tuple[float, float] | None) -> Ground:
+    """The same of settings (see settings.of_repeats) and baselines."""
+    versions = settings.beside_runtime(before, after)
+    return Ground(versions, len(versions) == len(list(settings.differing(before, after))), baselines)
 
 
 def compare_groups(base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> list[Difference]:

@@ -12,12 +12,13 @@ from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from memprof.base import terminal_text
 from memprof.base.errors import InputError
-from memprof.base.units import format_bytes
+from memprof.base.units import counted, format_bytes
 from memprof.footprint.fit import Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
+from ..ran import shaped
 from ..tables import grid
-from ..tables.fit import finding
+from ..tables.fit import outcome
 from ..tables.grid import Unit
 from . import lettering, placing, style
 from .sheet import LegendEntry, Sheet
@@ -48,11 +49,13 @@ def picture(fitted: Fitted) -> Figure:
         ),
     ]
     failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in fitted.curve if at.ended]
+    found = terminal_text.plain(outcome(fitted))
+    ran = [counted(fitted.threads, "thread") if fitted.threads else "", shaped(fitted.shapes, fitted.assumed).removeprefix(", ")]
     sheet = Sheet(
         "Latency under a memory limit",
-        " · ".join(text for text in (grid.runtime(fitted.runtime), fitted.settings, f"limited by {fitted.limiter}") if text),
+        " · ".join(text for text in (grid.runtime(fitted.runtime), fitted.settings, *ran, f"limited by {fitted.limiter}") if text),
         {fitted.model: _ABOVE + _LATENCY + _BETWEEN + _FAULTS + _BELOW},
-        finding=finding(fitted, terminal_text.plain),
+        finding=found[:1].upper() + found[1:],
         legend=legend,
         remarks=[*failed, *fitted.remarks],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -32,18 +32,20 @@ _KEY_ROW = 0.16
 _MOST_NAMES = 60
 _NAME_INCHES = 2.8  # beside a point
 _KEY_INCHES, _MOST_KEY_COLUMNS = 9.0, 3
-_BESIDE = 0.09  # inches from a point to its label
+_BESIDE, _TALL = 0.09, 0.14  # inches from a point to its label, and the label's height
 
 Spot = tuple[float, float]
 
 
 class TradeoffPoint(Struct, frozen=True):
-    """A variant: its memory in bytes and its latency in ns over the repeats that succeeded. row: how a table beside the picture calls it."""
+    """A variant: its memory in bytes and its latency in ns over the repeats that succeeded. row: how a table beside the picture calls it.
+    left_out: see `render`."""
 
     name: str
     memory: tuple[float, ...]
     latency: tuple[float, ...]
     row: str = ""
+    left_out: bool = False
 
     @property
     def at(self) -> tuple[float, float]:
@@ -71,9 +73,10 @@ class AxisScale(Struct, frozen=True):
 
 
 def front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
-    """The Pareto front, by memory, smallest first: no other point has less memory or latency and no more of the other."""
+    """The Pareto front, by memory, smallest first: no other point has less memory or latency and no more of the other. Points
+    that are left out are not on it."""
     best: list[TradeoffPoint] = []
-    for point in sorted(points, key=lambda point: point.at):
+    for point in sorted((point for point in points if not point.left_out), key=lambda point: point.at):
         if not best or point.at[1] < best[-1].at[1] or point.at == best[-1].at:
             best.append(point)
     return best
@@ -86,11 +89,13 @@ def render(
     *,
     phase: str | None = None,
     rows: Mapping[str, str] | None = None,
+    left_out: Collection[str] = (),
     limit_bytes: float | None = None,
     finding: str = "",
 ) -> Figure:
     """The picture of these runs, one panel per model. memory: the metric that stands for it, in `phase` (PEAK for RSS peaks where None). rows: by the
-    name of a variant, what a table beside the picture calls it. limit_bytes: a limit to memory, which is a line. finding: the heading, where it is
+    name of a variant, what a table beside the picture calls it. left_out: the names of variants that this table leaves out, as another is no worse
+    beyond noise: none of them is on the front. limit_bytes: a limit to memory, which is a line. finding: the heading, where it is
     no range.
 
     Raises UsageError for an unknown metric, InputError where no run succeeded or none has both figures.
@@ -100,7 +105,7 @@ def render(
     phase = phase_of(metric, phase, runs)
     grouped = summary.groups(runs)
     called = named(grouped)
-    points = {model: _points(block, called, metric, phase, rows or {}) for model, block in choosing.by_model(grouped).items()}
+    points = {model: _points(block, called, metric, phase, rows or {}, left_out) for model, block in choosing.by_model(grouped).items()}
     all_points = [point for model_points in points.values() for point in model_points]
     if not all_points:
         raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
@@ -122,7 +127,7 @@ def render(
         choosing.conditions(runs),
         heights,
         finding=finding or headline.of_picture(runs),
-        legend=_LEGEND,
+        legend=_legend(bool(left_out)),
         remarks=remarks,
     )
     for model, panel in panels.items():
@@ -133,18 +138,26 @@ def render(
 
 _ON: dict[str, Any] = {"marker": "o", "markersize": 7, "color": "#0072B2", "markeredgecolor": style.INK, "linestyle": "none"}
 _BEATEN: dict[str, Any] = {"marker": "o", "markersize": 6, "color": "white", "markeredgecolor": style.GREY, "linestyle": "none"}
-_LEGEND = (
-    LegendEntry(
-        "Pareto front: no other variant is better", line={**_ON, "linestyle": "--", "linewidth": 1.2, "markeredgecolor": style.INK}
-    ),
-    LegendEntry("another is better", line=_BEATEN),
-    LegendEntry("thin bars: all repeats, point: their medians"),
-    LegendEntry("further left and down is better"),
-)
+
+
+def _legend(left_out: bool) -> tuple[LegendEntry, ...]:
+    return (
+        LegendEntry(
+            "Pareto front: no other variant is better", line={**_ON, "linestyle": "--", "linewidth": 1.2, "markeredgecolor": style.INK}
+        ),
+        LegendEntry("another is better" + (", or no worse beyond noise" if left_out else ""), line=_BEATEN),
+        LegendEntry("thin bars: all repeats, point: their medians"),
+        LegendEntry("further left and down is better"),
+    )
 
 
 def _points(
-    block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str, rows: Mapping[str, str]
+    block: Mapping[Key, list[Run]],
+    called: Mapping[Key, str],
+    metric: Metric,
+    phase: str,
+    rows: Mapping[str, str],
+    left_out: Collection[str],
 ) -> list[TradeoffPoint]:
     latency = metrics.METRICS["time_ns"]
     points = []
@@ -154,7 +167,7 @@ def _points(
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)
-            points.append(TradeoffPoint(called[key], memory, time, rows.get(key.heading, "")))
+            points.append(TradeoffPoint(called[key], memory, time, rows.get(key.heading, ""), key.heading in left_out))
     return points
 
 
@@ -182,11 +195,12 @@ class _Panel:
         names = lettering.distinct([point.name for point in named], _KEY_INCHES, style.SMALL)
         widest = max(lettering.width(name, style.SMALL) for name in names)
         spots = [(self._along(0, point.at[0]), self._along(1, point.at[1])) for point in named]
-        self._labels = [_Label(name, spot, self._wide) for name, spot in zip(names, spots, strict=True)]
+        points_at = [(self._along(0, point.at[0]), self._along(1, point.at[1])) for point in points]
+        self._labels = _placed(list(zip(names, spots, strict=True)), points_at, self._wide)
         self._key: list[str] = []
-        if widest > _NAME_INCHES or _crowded(self._labels):
+        if widest > _NAME_INCHES or _crowded(self._labels, points_at):
             rows = [point.row or str(number) for number, point in enumerate(named, 1)]
-            self._labels = [_Label(text, spot, self._wide) for text, spot in _short_labels(spots, rows)]
+            self._labels = _placed(_short_labels(spots, rows), points_at, self._wide)
             self._key = [f"{row}  {name.removeprefix(row).lstrip()}" for row, name in zip(rows, names, strict=True)]
         self._key_wide = max([_NAME_INCHES, *(lettering.width(text, style.SMALL) for text in self._key)]) + 0.25
         self._key_rows = -(-len(self._key) // max(1, min(_MOST_KEY_COLUMNS, int(self._wide / self._key_wide))))
@@ -237,14 +251,14 @@ class _Panel:
 
 
 class _Label:
-    """A text beside a point: above it on the right, or on the left where the right edge is near. All in inches, from the lower left of the axes."""
+    """A text beside a point: right or left of it, above or below. All in inches, from the lower left of the axes."""
 
-    def __init__(self, text: str, spot: Spot, wide: float) -> None:
-        self.text, self.spot = text, spot
+    def __init__(self, text: str, spot: Spot, right: bool, above: bool) -> None:
+        self.text, self.spot, self.right = text, spot, right
         size = lettering.width(text, style.SMALL)
-        self.right = spot[0] + _BESIDE + size <= wide
-        left = spot[0] + _BESIDE if self.right else spot[0] - _BESIDE - size
-        self.box = Bbox.from_bounds(left, spot[1] + _BESIDE / 2, size, 0.14)
+        left = spot[0] + _BESIDE if right else spot[0] - _BESIDE - size
+        below = spot[1] + _BESIDE / 2 if above else spot[1] - _BESIDE / 2 - _TALL
+        self.box = Bbox.from_bounds(left, below, size, _TALL)
 
     def draw(self, axes: Axes, size: Spot) -> None:
         place = (self.box.x0 if self.right else self.box.x1) / size[0], self.box.y0 / size[1]
@@ -252,10 +266,26 @@ class _Label:
         axes.text(*place, lettering.escaped(self.text), transform=axes.transAxes, bbox=style.backing(), **words)
 
 
-def _crowded(labels: Sequence[_Label]) -> bool:
+def _placed(texts: Sequence[tuple[str, Spot]], points: Sequence[Spot], wide: float) -> list[_Label]:
+    """A label for each text, one after another, at the first side of its point where it lies on no point and no other label; above it on the
+    right where there is none, or on the left where the right edge is near."""
+    placed: list[_Label] = []
+    for text, spot in texts:
+        sides = [_Label(text, spot, right, above) for above in (True, False) for right in (True, False)]
+        inside = [label for label in sides if label.box.x0 >= 0 and label.box.x1 <= wide and label.box.y0 >= 0 and label.box.y1 <= _HIGH]
+        free = [label for label in inside if not _covers(label, placed, points)]
+        placed.append((free or inside or sides)[0])
+    return placed
+
+
+def _crowded(labels: Sequence[_Label], points: Sequence[Spot]) -> bool:
     """Whether a label lies on another, or on a point."""
-    points = [Bbox.from_bounds(x - 0.05, y - 0.05, 0.1, 0.1) for x, y in (label.spot for label in labels)]
-    return any(label.box.count_overlaps([*points, *(other.box for other in labels[place + 1 :])]) > 0 for place, label in enumerate(labels))
+    return any(_covers(label, labels[place + 1 :], points) for place, label in enumerate(labels))
+
+
+def _covers(label: _Label, others: Sequence[_Label], points: Sequence[Spot]) -> bool:
+    boxes = [Bbox.from_bounds(x - 0.05, y - 0.05, 0.1, 0.1) for x, y in points]
+    return label.box.count_overlaps([*boxes, *(other.box for other in others)]) > 0
 
 
 def _short_labels(spots: Sequence[Spot], rows: Sequence[str]) -> list[tuple[str, Spot]]:

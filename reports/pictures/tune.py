@@ -15,10 +15,13 @@ def picture(answer: Tuned | TunedRuntimes) -> Figure:
     answers = tune.each_of(answer)
     several = len(answers) > 1
     rows: dict[str, str] = {}
+    left_out: list[str] = []
     for tuned in answers:
         prefix = f"{tuned.runtime} " if several else ""
-        numbered = {each.number: each.settings for each in (tuned.default, *tuned.proposals)}
-        numbered |= {each.number: each.settings for each in tuned.left_out}
-        rows |= {f"{prefix}#{number} {shown(settings)}": f"{prefix}#{number}" for number, settings in numbered.items()}
+        table = {each.number: each.settings for each in (tuned.default, *tuned.proposals)}
+        apart = {each.number: each.settings for each in tuned.left_out}
+        names = {f"{prefix}#{number} {shown(settings)}": number for number, settings in (table | apart).items()}
+        rows |= {name: f"{prefix}#{number}" for name, number in names.items()}
+        left_out += [name for name, number in names.items() if number in apart]
     runs = [run for tuned in answers for run in tuned.runs]
-    return tradeoff.render(runs, rows=rows, limit_bytes=answers[0].goal.budget, finding=tune.of_picture(answer))
+    return tradeoff.render(runs, rows=rows, left_out=left_out, limit_bytes=answers[0].goal.budget, finding=tune.of_picture(answer))

@@ -128,8 +128,8 @@ def settings(of: Mapping[str, str]) -> str:
     return " ".join(words.get(name, f"--set {name}={{}}").format(value) for name, value in written(of).items())
 
 
-def verdict(proposal: Advice, finding: Finding) -> list[str]:
-    """The measured effect of a proposal: savings, sizes and costs; nothing if it was not measured."""
+def verdict(proposal: Advice, finding: Finding, bound_bytes: int) -> list[str]:
+    """The measured effect of a proposal: savings, sizes and costs; nothing if it was not measured. bound_bytes: see Explanation."""
     done = proposal.verified
     if done is None:
         return []
@@ -149,7 +149,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
         if pair and pair[0]
     ]
     lines = [
-        f"measured, {counted(done.repeats, 'run')} each: {_saved(done)}",
+        f"measured, {counted(done.repeats, 'run')} each: {_saved(done, bound_bytes)}",
         ", ".join(part for part in sizes if part),
         f"latency: {', '.join(cost)}" if cost else "",
         late_rise_words(done.late_rise_bytes, EXECUTE) if done.late_rise_bytes else "",
@@ -160,7 +160,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
 def ranked(explanation: Explanation) -> list[str]:
     """The measured proposals, the best first, a line each; that none was measured where there are some."""
     if explanation.ranked:
-        return [f"{settings(proposal.settings)}: {_effect(proposal)}" for proposal in explanation.ranked]
+        return [f"{settings(proposal.settings)}: {_effect(proposal, explanation.peak_bound_bytes)}" for proposal in explanation.ranked]
     proposed = any(proposal.settings for finding in explanation.findings for proposal in finding.proposals)
     return [NOT_MEASURED] if proposed else []
 
@@ -171,11 +171,11 @@ def ranking(explanation: Explanation) -> str:
     return f"{RANKED}{'; another runtime stands behind all settings that save PEAK' if apart else ''}"
 
 
-def _effect(proposal: Advice) -> str:
+def _effect(proposal: Advice, bound_bytes: int) -> str:
     """What a proposal saves, and its price in time."""
     done = proposal.verified
     assert done is not None
-    return "it does not run" if done.error is not None else "; ".join(filter(None, (_saved(done), _price(done))))
+    return "it does not run" if done.error is not None else "; ".join(filter(None, (_saved(done, bound_bytes), _price(done))))
 
 
 def _price(done: Verified) -> str:
@@ -190,21 +190,18 @@ def _latency(ns: float, spread_ns: float | None) -> str:
     return format_duration(ns) + (f" ± {format_duration(spread_ns)}" if spread_ns else "")
 
 
-def _saved(done: Verified) -> str:
-    sizes = {"of PEAK": done.peak_bytes, "at the end": done.end_bytes}
+def _saved(done: Verified, bound_bytes: int) -> str:
     saved = [
-        f"{format_bytes(before - after)} {place}"
-        for place, pair in sizes.items()
-        if pair
-        for before, after in [pair]
-        if before - after > 1 << 20
+        f"{format_bytes(size)} {place}"
+        for size, place in zip(done.saved_bytes(bound_bytes), ("of PEAK", "at the end"), strict=True)
+        if size
     ]
     if done.peak_raised and done.peak_bytes:
         saved.append(f"it raises PEAK by {format_bytes(done.peak_bytes[1] - done.peak_bytes[0])}")
         return f"{'it saves ' if len(saved) > 1 else ''}{', but '.join(saved)}"
     if not saved:
         return "it saves nothing"
-    if done.peak_bytes and saved[0].endswith(" of PEAK") and (span := _interval(done)):
+    if saved[0].endswith(" of PEAK") and (span := _interval(done)):
         saved[0] = f"{saved[0]} ({span})"
     return f"it saves {' and '.join(saved)}{'' if done.beyond_noise else ' (not beyond noise, or too few runs to tell)'}"
 
@@ -418,7 +415,7 @@ def found(explanation: Explanation) -> list[str]:
         for proposal in finding.proposals:
             knob = f"`{settings(proposal.settings)}`: " if proposal.settings else ""
             lines.append(f"   - to do: {knob}{escaped(proposal.text)}")
-            lines += [f"     - {escaped(text)}" for text in verdict(proposal, finding)]
+            lines += [f"     - {escaped(text)}" for text in verdict(proposal, finding, explanation.peak_bound_bytes)]
     return lines
 
 
@@ -435,7 +432,7 @@ def _text(explanation: Explanation) -> str:
         lines += [f"     {say(text)}" for text in finding.evidence]
         for proposal in finding.proposals:
             lines.append(f"   > {say(settings(proposal.settings)) + ': ' if proposal.settings else ''}{say(proposal.text)}")
-            lines += [f"       {say(text)}" for text in verdict(proposal, finding)]
+            lines += [f"       {say(text)}" for text in verdict(proposal, finding, explanation.peak_bound_bytes)]
     if explanation.phases:
         lines += ["", *_bars(explanation)]
     lines += ["", laid_out(Section("", tuple(tables(explanation)), tuple(notes(explanation))), say)]
@@ -450,8 +447,8 @@ def _in_program(explanation: Explanation, code: bool) -> str:
     if best is None or best.verified is None or not best.calls:
         return ""
     first = best is explanation.ranked[0]
-    choice = "Measured" if first else "Measured, the best of those that cost little time"
-    return f"{in_program(settings(best.settings), best.calls, code)} {choice}: {_effect(best)}."
+    choice = "Measured" if first else "Measured, the best of those whose cost in time is little or within noise"
+    return f"{in_program(settings(best.settings), best.calls, code)} {choice}: {_effect(best, explanation.peak_bound_bytes)}."
 
 
 def _bars(explanation: Explanation) -> list[str]:

@@ -108,29 +108,34 @@ def _count(value: float | None) -> str:
 
 def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     """The least limit in a sentence, after what it is of."""
-    words = _unit(fitted, unit).amount
     job = grid.subject(say, fitted.model, fitted.runtime, fitted.settings, fitted.threads)
-    job += say(shaped(fitted.shapes, fitted.assumed))
+    return f"{job}{say(shaped(fitted.shapes, {}))}: {outcome(fitted, unit)}."
+
+
+def outcome(fitted: Fitted, unit: str | None = None) -> str:
+    """The same without what it is of."""
+    words = _unit(fitted, unit).amount
     part = fitted.whole
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""
     if part is None:
         least = [f"{part.name} works in {_bounds(part, words)}" for part in fitted.parts if part.least_bytes is not None]
-        return f"{job}: {', '.join(least) or 'no limit was found under which it works'}."
+        return ", ".join(least) or "no limit was found under which it works"
     peak = f"its RSS peak with no limit is {words(part.rss_peak_bytes)}"
     if fitted.within_bytes is not None:
-        return f"{job}: {_within(fitted, part, fitted.within_bytes, slower, words)}."
+        return _within(fitted, part, fitted.within_bytes, slower, words)
     if part.least_bytes is None:
-        return f"{job}: no limit was found under which it runs{slower.rstrip(',')}."
+        return f"no limit was found under which it runs{slower.rstrip(',')}"
     allocated = "" if fitted.exact else " of what it allocates"
     slow = _slow_words(fitted, part.least_bytes)
+    beside = f" while other processes hold {format_bytes(fitted.held.bytes)} of its files" if fitted.held.bytes else ""
     if not part.complete:
         between = f"between {words(part.failed_bytes)} and" if part.failed_bytes else "at most"
         ended = "the search was interrupted" if fitted.interrupted else "the time was up"
         there = f"; in {words(part.least_bytes)} {slow}" if slow else ""
         return (
-            f"{job}: the least limit in which it runs{slower} is {between} {words(part.least_bytes)}{allocated} ({ended}){there}; {peak}."
+            f"the least limit in which it runs{slower} is {between} {words(part.least_bytes)}{allocated}{beside} ({ended}){there}; {peak}"
         )
-    return f"{job}: runs{slower} in {words(part.least_bytes)}{allocated}{f', where {slow}' if slow else ''}; {peak}."
+    return f"runs{slower} in {words(part.least_bytes)}{allocated}{beside}{f', where {slow}' if slow else ''}; {peak}"
 
 
 def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, words: Callable[[float], str]) -> str:
@@ -188,8 +193,8 @@ def _notes(fitted: Fitted) -> list[str]:
         notes.append(
             "The kernel kills a container by the charges of its group. A group is charged for the pages that its own processes read first. "
             f"So memprof drops the page cache of {dropped} before each trial. The kernel keeps the pages that other processes use, "
-            "such as those of the interpreter and of the C library. The RSS peak counts them too: it is what the first container on a machine "
-            "may need."
+            f"such as those of the interpreter and of the C library{_held(fitted)}. The RSS peak counts them too: it is what the first container "
+            "on a machine may need."
         )
     else:
         notes.append(
@@ -234,8 +239,17 @@ def _notes(fitted: Fitted) -> list[str]:
         notes.append(
             f"No limit was measured at full speed (at most {resources.FULL_SPEED:g}x, or no page read again, in {CONFIRMATIONS} runs): {how}."
         )
+    if fitted.assumed:
+        notes.append(f"{', '.join(sorted(fitted.assumed))}: open dimensions of the model are taken as 1 (--shape sets others).")
     notes += fitted.remarks
     return notes
+
+
+def _held(fitted: Fitted) -> str:
+    """How much others held of its files at most, and the processes that held most of them."""
+    held = fitted.held
+    holders = f", those of {', '.join(held.holders)} and memprof" if held.holders else ", those of memprof"
+    return f": up to {format_bytes(held.bytes)} of them here{holders}" if held.bytes else ""
 
 
 def _worked(fitted: Fitted) -> str:

@@ -160,6 +160,8 @@ def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str
 
 # A command or an option of memprof between backticks, which a sentence for terminals has too; nothing in it would have to be escaped.
 _OWN_CODE = re.compile(r"(`(?:memprof |--)[^`\\|<]*`)")
+# A word with an angle bracket in which nothing has to be escaped once it is code, without the stop behind it.
+_IN_BRACKETS = re.compile(r"(?<!\S)([^\s`|\\]*<[^\s`|\\]*?)(?=[,.:;]*(?:\s|$))")
 
 
 def escaped(text: str) -> str:
@@ -169,6 +171,12 @@ def escaped(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    """A word with an angle bracket becomes code, which Markdown leaves as it is: a reader of the source sees `<module>`, and no entity."""
+    pieces = _IN_BRACKETS.split(text)
+    return "".join(f"`{piece}`" if place % 2 else _without_tags(piece) for place, piece in enumerate(pieces))
+
+
+def _without_tags(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 
 

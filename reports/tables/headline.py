@@ -11,10 +11,11 @@ from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES, amount
 from memprof.records.modes import middle
+from memprof.records.settings import PACKAGE
 from memprof.records.summary import Key, Row, first_highest
-from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Run
+from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, STARTUP, Run
 from memprof.verdicts.baseline import BaselineEntry
-from memprof.verdicts.compare import Comparison, Difference, Verdict, compare_groups
+from memprof.verdicts.compare import Comparison, Difference, Ground, Verdict, compare_groups, ground, ground_of
 from memprof.verdicts.ranks import bootstrap
 from memprof.verdicts.verdicts import OUTCOME, Judged, Limits, Report, floor, worst_first
 
@@ -69,7 +70,10 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
     ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
     times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
-    return f"The smallest of {len(peaks)} PEAKs is {least}. The largest is {largest}{times}{_of_model_size(groups, peaks)}."
+    between = ground(groups[peaks[0].key], groups[peaks[-1].key])
+    below = _below(between, peaks[-1].median - peaks[0].median) if between.versions else ""
+    parts = [f"The largest is {largest}{times}{_of_model_size(groups, peaks)}", below]
+    return f"The smallest of {len(peaks)} PEAKs is {least}. {'; '.join(filter(None, parts))}."
 
 
 def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
@@ -113,8 +117,24 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     at_end = f"; at the end of {next(reversed(phases))} {' and '.join(kinds)}" if kinds else ""
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
-    peak = next(_peak(row) for row in rows if row.phase == PEAK)
-    return f"{what}: {peak}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
+    peak = next(row for row in rows if row.phase == PEAK)
+    below = _below(ground(sides[0], sides[1]), peak.difference)
+    return f"{what}: {_peak(peak)}, in {' and '.join(phases)}{at_end}{f'; {below}' if below else ''}{_stays(sides[1])}."
+
+
+def _below(below: Ground, change: float) -> str:
+    """How much of a PEAK's change lies in the baseline, of which versions beside the runtime's, and how much above; or the versions alone."""
+    if not below.versions and below.baselines is None:
+        return ""
+    versions = " and ".join(below.versions)
+    least = Limits().bytes
+    of_baseline = below.baselines[1] - below.baselines[0] if below.baselines is not None else 0
+    if abs(of_baseline) <= least:
+        return f"with {versions}" if versions else ""
+    causes = "" if not versions else f", which is {versions} alone" if below.alone else f", of the runtime and of {versions}"
+    above = change - of_baseline
+    rest = "the same" if abs(above) <= least else _more(_HEIGHT.name, above)
+    return f"its baseline has {_more(_HEIGHT.name, of_baseline)}{causes}, and above it PEAK is {rest}"
 
 
 def _more(metric: str, change: float) -> str:
@@ -200,6 +220,8 @@ def of_comparison(comparison: Comparison) -> str:
         parts[0] += f", in {highest.phase}"
         kinds = [_kind(row) for row in own if row.phase == highest.phase and row.metric in _KINDS]
         parts += [f"at its end {' and '.join(kinds)}"] if kinds else []
+        below = _below(comparison.grounds.get(peak.key.place, Ground()), peak.difference)
+        parts += [below] if below else []
     times = [row for row in own if row.metric == "time_ns" and row.phase in _TIMED]
     parts += [f"{row.phase} takes {time_words(row.ratio or 1.0, row.verdict)}" for row in times]
     sentence = "; ".join(parts) + "."
@@ -321,7 +343,18 @@ def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:
         for row in own
         if row.phase == highest.phase and row.metric in _KINDS and row.base is not None and row.head is not None
     ]
-    return f", in {highest.phase}" + (f"; at its end {' and '.join(kinds)}" if kinds else "")
+    parts = [f", in {highest.phase}", *([f"at its end {' and '.join(kinds)}"] if kinds else []), _below_gate(lead, report)]
+    return "; ".join(filter(None, parts))
+
+
+def _below_gate(lead: Judged, report: Report) -> str:
+    """The same as `_below` of a gate's PEAK, whose sides are entries."""
+    sides = [entry for entry in report.sources if entry.key.place == lead.key.place]
+    if len(sides) != 2 or lead.difference is None:
+        return ""
+    startups = [row.median for entry in sides for row in entry.rows if (row.phase, row.metric) == (STARTUP, _HEIGHT.name)]
+    baselines = (startups[0], startups[1]) if len(startups) == 2 else None
+    return _below(ground_of(sides[0].settings, sides[1].settings, baselines), lead.difference)
 
 
 def _moved(row: Judged, base: Row, head: Row) -> str:
@@ -346,6 +379,7 @@ def origin(runs: Sequence[Run]) -> str:
         [(runtime, about.runtime_version) for runtime, about in told],
         [about.python_version for _, about in told],
         [(run.machine.name, run.machine.words) for run in runs if run.machine.words],
+        _differing([about.packages for _, about in told]),
     )
 
 
@@ -356,13 +390,34 @@ def origin_of_entries(entries: Sequence[BaselineEntry]) -> str:
         [(settings.get("runtime", ""), settings.get("runtime version", "")) for settings in told],
         [settings.get("Python", "") for settings in told],
         [(entry.machine.name, entry.machine.words) for entry in entries if entry.machine.words],
+        _differing([_packages(settings) for settings in told]),
     )
 
 
-def measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str | None], machines: Iterable[tuple[str, str]]) -> str:
-    """The same of these runtimes and versions, and of machines by name and in words."""
+def _packages(way: Mapping[str, str]) -> dict[str, str]:
+    """The versions of packages among settings."""
+    return {name.removeprefix(PACKAGE): version for name, version in way.items() if name.startswith(PACKAGE)}
+
+
+def _differing(environments: Sequence[Mapping[str, str]]) -> list[str]:
+    """Packages that several environments have in different versions: `numpy 1.26.4`, `numpy 2.4.6`."""
+    versions: dict[str, dict[str, None]] = {}
+    for packages in environments:
+        for name, version in packages.items():
+            versions.setdefault(name, {})[version] = None
+    return [f"{name} {version}" for name, several in versions.items() if len(several) > 1 for version in several]
+
+
+def measured(
+    runtimes: Iterable[tuple[str, str | None]],
+    pythons: Iterable[str | None],
+    machines: Iterable[tuple[str, str]],
+    packages: Iterable[str] = (),
+) -> str:
+    """The same of these runtimes and versions, of machines by name and in words, and of packages with their versions."""
     versions = dict.fromkeys(f"{runtime} {version}" for runtime, version in runtimes if runtime and version)
     versions.update(dict.fromkeys(f"Python {version}" for version in pythons if version))
+    versions.update(dict.fromkeys(packages))
     described = dict(machines)
     if len(described) == 1:
         where = [f"on {name}{f' ({words})' if words else ''}" for name, words in described.items()]

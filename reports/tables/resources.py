@@ -42,7 +42,8 @@ def of_fit(fitted: Fitted) -> Resources | None:
     was given is below the RSS peak: it may not be enough for the first container.
 
     The least limit is slow, so what is requested is the least limit at full speed and a margin, or the RSS peak if none was measured. What a group is
-    charged beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has:
+    charged beyond the resident set is page cache, which the kernel takes back at the limit. What others held of its files is added to a limit, for
+    which no group was charged. A limit on allocated memory is none that a container has:
     then both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
     part = fitted.whole
@@ -58,11 +59,18 @@ def of_fit(fitted: Fitted) -> Resources | None:
         return Resources(_resource(*peak, 0), _resource(*peak, MARGIN), fitted.env)
     trials = f"which has worked {counted(part.worked, 'time')}"
     unknown = "" if part.complete else ", as the search was not finished"
-    least = part.least_bytes, f"the least limit of the whole run, {trials}{unknown}"
+    least = _with_held(part.least_bytes, f"the least limit of the whole run, {trials}{unknown}", fitted)
     slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
-    requested = fast_limit(fitted) or slow
+    fast = fast_limit(fitted)
+    requested = _with_held(*fast, fitted) if fast is not None else slow
     highest = max(peak, least, requested, key=lambda figure: figure[0])
     return Resources(_above_edge(requested, peak), _resource(*highest, MARGIN), fitted.env)
+
+
+def _with_held(limit: int, figure: str, fitted: Fitted) -> tuple[int, str]:
+    """A limit that was searched, with what other processes held of the files meanwhile: the first container on a machine is charged for that too."""
+    held = fitted.held.bytes
+    return (limit + held, f"{figure}, and the {format_bytes(held)} of its files that others held") if held else (limit, figure)
 
 
 def _above_edge(limit: tuple[int, str], peak: tuple[int, str]) -> Resource:

@@ -19,7 +19,7 @@ KNOBS = (
         "kernels",
         ("optimized", "reference"),
         "optimized",
-        "what runs without XNNPACK; reference kernels need no scratch, and never use it",
+        "the kernels where XNNPACK does not run: reference kernels need no scratch memory, are many times slower, and switch XNNPACK off",
         call={"reference": _RESOLVER + "BUILTIN_REF)"},
     ),
     Knob(

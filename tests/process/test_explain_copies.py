@@ -14,6 +14,7 @@ from support.looks import READY, told, waiting
 from memprof.explain import copies, small_weights, snapshot, snippets, waterfall
 from memprof.explain.records import AGAIN, IN_USE, ONCE
 from memprof.models.tensors import StoredTensor
+from memprof.programs import native
 
 RNG = np.random.default_rng(5)
 MIB = 1 << 20
@@ -151,6 +152,52 @@ def test_freed_weights_not_counted_as_held(tmp_path: Path) -> None:
     assert len(account.held) == 2
     assert [(copy.freed, copy.copies) for copy in account.phase.held] == [(False, 2), (True, 1)]
     assert 0.6 * tensor.bytes < account.phase.kept_weight_bytes <= 0.75 * tensor.bytes < account.phase.held[1].bytes
+
+
+# The functions that a block is got by, and how the next one gets that of the weights again.
+GOT = {
+    "malloc": "c.malloc({size})",
+    "aligned_alloc": "c.aligned_alloc(64, {size})",
+    "memalign": "c.memalign(64, {size})",
+    "posix_memalign": "(c.posix_memalign(c.byref(p), 64, {size}), p.value)[1]",
+    "realloc": "c.realloc(c.malloc(24), {size})",
+}
+
+
+@pytest.mark.parametrize("function", GOT)
+def test_block_in_use_again_holds_no_old_weights(tmp_path: Path, function: str) -> None:
+    """Its weights were freed; the program that got the block next has not written to it. Without the library they look held."""
+    (tensor,) = written(tmp_path / "w.bin", normal(50, 500))  # below the threshold of a mapping of its own
+    program = (
+        "import ctypes, types; lib = ctypes.CDLL(None); p = ctypes.c_void_p()\n"
+        "c = types.SimpleNamespace(byref=ctypes.byref, posix_memalign=lib.posix_memalign)\n"
+        "for name in ('malloc', 'aligned_alloc', 'memalign', 'realloc'):\n"
+        "    get = getattr(lib, name); get.restype = ctypes.c_void_p; setattr(c, name, get)\n"
+        "    get.argtypes = [ctypes.c_void_p if name == 'realloc' else ctypes.c_size_t, *[ctypes.c_size_t] * (name != 'malloc')]\n"
+        "lib.free.argtypes = [ctypes.c_void_p]\n"
+        f"data = open({tensor.path!r}, 'rb', 0); block = c.malloc({tensor.bytes}); fence = c.malloc(4096)\n"
+        f"data.readinto((ctypes.c_char * {tensor.bytes}).from_address(block)); lib.free(block)\n"
+        f"again = {GOT[function].format(size=tensor.bytes - 256)}; print(abs(again - block), flush=True); input()"
+    )
+    index = snippets.index([tensor])
+    counts = []
+    for env in ({}, native.preloaded("wipe.c", {})):
+        with waiting(program, env) as process:
+            assert int(process.line) < 4096, "it is not the block of the weights"
+            seen = snapshot.take(process.pid, "x", index.keys)
+        counts.append(len(waterfall.account(seen, None, index, ()).held))
+    assert counts == [1, 0]
+
+
+def test_wiped_blocks_stay_untouched() -> None:
+    """A block that the program has not written to becomes no more resident by what is preloaded."""
+    program = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p\n"
+        "pages = lambda: int(open('/proc/self/statm').read().split()[1]); c.malloc(100); before = pages()\n"
+        "blocks = [c.malloc(size) for size in (64 << 20, 100 << 10, 100 << 10, 64 << 10)]; print(pages() - before, flush=True); input()"
+    )
+    with waiting(program, native.preloaded("wipe.c", {})) as process:
+        assert int(process.line) < 64  # of 16,450
 
 
 def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ def test_activations_equal_across_formats(tmp_path: Path, form: str) -> None:
     from memprof import zoo
 
     zoo.make("mnist", tmp_path / f"m.{form}", format=form)
-    highest = activations.highest(tmp_path / f"m.{form}", {})
+    highest = activations.of_graph(tmp_path / f"m.{form}", {}).highest_bytes
     assert highest is not None
     assert 10_000 < highest < 1_000_000
     (tmp_path / f"torn.{form}").write_bytes((tmp_path / f"m.{form}").read_bytes()[:99])
-    assert activations.highest(tmp_path / f"torn.{form}", {}) is None
+    assert activations.of_graph(tmp_path / f"torn.{form}", {}).highest_bytes is None

@@ -360,7 +360,7 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
     ("body", "words", "code", "sentence"),
     [
         (PLAIN, ("--verify",), 2, "--verify measures the knobs of a runtime"),
-        (LARGE_ONCE, (), 4, "engine: it was over before it could be stopped and looked at; mark its phases"),
+        (LARGE_ONCE, (), 4, "engine: it was over before it could be stopped and looked at. Mark its phases"),
     ],
     ids=["--verify", "large once"],
 )

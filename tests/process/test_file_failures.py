@@ -49,7 +49,7 @@ def test_existing_file_needs_append(memprof, some_runs):
     refused = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl")
     added = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", "--append")
 
-    assert sentence(refused) == "memprof: runs.jsonl exists; append to it, or name another file"
+    assert sentence(refused) == "memprof: runs.jsonl exists: --append adds to it, or name another file"
     assert refused.returncode == INPUT
     assert added.returncode == 0
     assert some_runs.read_bytes().startswith(before)

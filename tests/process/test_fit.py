@@ -14,15 +14,16 @@ from msgspec.structs import replace
 from support import recorder_runs
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
+from support.looks import READY, waiting
 from support.recorder_runs import measured, runtime_file, wait_for
 from support.suites import apart, one, program
 
-from memprof.base import control_groups, leftovers
+from memprof.base import control_groups, leftovers, processes
 from memprof.base.errors import InputError, UsageError
 from memprof.base.processes import boot
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.footprint import fit
+from memprof.footprint import fit, shared_files
 from memprof.footprint.fit import PARTS
 from memprof.places import limits
 from memprof.places.place import HERE
@@ -147,6 +148,34 @@ def test_fit_command_reports_limits_and_curve(held, memprof, tmp_path, monkeypat
     limited = [run for run in store.load([tmp_path / "fit.jsonl"]).runs if run.job.limit]
     assert any(run.outcome.out_of_memory for run in limited)
     assert all(run.charged is not None and run.charged.peak_bytes for run in limited if run.outcome.ok)
+
+
+def test_pages_that_another_process_holds(tmp_path):
+    """A group is not charged for these: they stay in the page cache whatever drops it, as long as the process has them mapped."""
+    path = str(tmp_path / "weights.bin")
+    (tmp_path / "weights.bin").write_bytes(os.urandom(8 * MIB))
+    if shared_files.held({path: 8 * MIB}).bytes:
+        pytest.skip("the page cache of this file system cannot be dropped")
+    touch = f"sum(data[at] for at in range(0, {4 * MIB}, 4096))"
+    program = f"import mmap; file = open({path!r}, 'rb'); data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); {touch}; {READY}"
+    with waiting(program) as process:
+        held = shared_files.held({path: 8 * MIB})
+        used = shared_files.used(process.pid)
+        assert held.holders == (f"{processes.name(process.pid)} {process.pid}",)
+        assert shared_files.held({path: MIB}).bytes == MIB, "no more than the child had of it"
+        assert any("libc" in name for name in used)
+    for size in (held.bytes, used[path]):
+        assert 4 * MIB <= size <= 4 * MIB + (128 << 10)
+    assert shared_files.held({path: 8 * MIB}).bytes == 0
+
+
+@pytest.mark.long
+def test_fit_sees_held_files(held, memprof, clean):
+    """The interpreter and its libraries at least are held by memprof itself."""
+    done = memprof("fit", held(12), "-r", "synthetic", "--within", "200MiB", "--runs", "1", "--json")
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert MIB < answer["held"]["bytes"] < answer["parts"][0]["rss_peak_bytes"]
 
 
 def test_limit_too_slow_does_not_count(held, imagined):

@@ -72,11 +72,11 @@ def test_gate_against_ref_killed_leaves_nothing(memprof, checkout, nothing_left)
         (
             ("--budget", "9MiB", "m.onnx", "-r", "mnn", "--set", "optimization=off", "--threads", "2"),
             2,
-            """'models = ["m.onnx"]' 'runtimes = ["mnn"]' 'set = { optimization = "off" }' 'threads = [2]' > suite.toml && memprof gate --run """
+            """'models = ["m.onnx"]' 'runtimes = ["mnn"]' 'set = { optimization = "off" }' 'threads = [2]' > suite.toml) && memprof gate --run """
             "suite.toml --budget 9MiB",
         ),
-        (("m.tflite",), 2, "m.tflite is a model, and a gate takes a model in the file of a suite: printf '%s\\n' 'models = "),
-        (("-r", "mnn"), 2, "-r mnn, and a gate takes a model in the file of a suite: printf"),
+        (("m.tflite",), 2, "m.tflite is a model, and a gate takes a model in the file of a suite: (set -C; printf '%s\\n' 'models = "),
+        (("-r", "mnn"), 2, "-r mnn, and a gate takes a model in the file of a suite: (set -C; printf"),
         (("--build", "make", "head.jsonl"), 2, "--build goes with -- PROGRAM WORD...; a suite's file has [build]"),
         (("--build", " ", "--", "true"), 2, "--build is empty: write a line of shell, such as --build 'make -s app'"),
         (("--budget", "9MiB", "--", "4711"), 2, "memprof attach 4711"),

@@ -77,11 +77,11 @@ def test_plan_uses_measured_shapes(tmp_path: Path) -> None:
     numpy.savez(arrays, x=numpy.zeros((1000, 1024), numpy.float32))
     job = sample_runs.job()
     job = replace(job, model=replace(job.model, path=str(path)))
-    assert activations.highest(path, engine._shapes(job)) == 2 * 4 * 1024
+    assert activations.of_graph(path, engine._shapes(job)).highest_bytes == 2 * 4 * 1024
     from_file = replace(job, inputs=str(arrays))
-    assert activations.highest(path, engine._shapes(from_file)) == 2 * 4 * 1024 * 1000
+    assert activations.of_graph(path, engine._shapes(from_file)).highest_bytes == 2 * 4 * 1024 * 1000
     asked = replace(job, shapes={"x": (10, 1024)})
-    assert activations.highest(path, engine._shapes(asked)) == 2 * 4 * 1024 * 10
+    assert activations.of_graph(path, engine._shapes(asked)).highest_bytes == 2 * 4 * 1024 * 10
     assert engine._shapes(replace(job, runtime="./mine.py")) is None, "it may make its inputs in any size"
     arrays.write_bytes(b"torn")
     assert engine._shapes(from_file) is None

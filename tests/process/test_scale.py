@@ -121,7 +121,7 @@ def test_dimensions_unset_named_in_failure(tmp_path, monkeypatch, memprof):
     done = memprof("scale", path, "-r", "onnxruntime", "--vary", "n=1..8")
 
     assert done.returncode == 4
-    said = "open dimensions of the model are taken as 1: h, x.3 (--vary h=N --vary x.3=N with your sizes for N says otherwise)"
+    said = "open dimensions of the model are taken as 1: h, x.3 (--vary h=SIZE --vary x.3=SIZE sets others)"
     assert f"open.onnx: {said}" in done.stderr.splitlines()
     assert done.stderr.splitlines()[-1].endswith(f"no place could be measured: in WARMUP: invalid shape; {said}")
     assert done.stderr.count("invalid shape") == 1

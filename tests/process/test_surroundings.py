@@ -81,7 +81,7 @@ def test_model_names_with_any_characters(tmp_path, memprof):
     assert sum(line.startswith("[") for line in done.stderr.splitlines()) == len(names)
     assert {line[0] for line in done.stderr.splitlines()} <= set("[16tm")
     titles = [line for line in done.stdout.splitlines() if ", warming up " in line]
-    shown = ["a\\|b.json", "&lt;b>.json", "two lines.json", "\\`x\\`.json", "x" * 200 + ".json", "ünï.json"]
+    shown = ["a\\|b.json", "`<b>.json`", "two lines.json", "\\`x\\`.json", "x" * 200 + ".json", "ünï.json"]
     assert [title.split(", warming up")[0] for title in titles] == shown
 
 

@@ -401,7 +401,7 @@ def test_interrupted_search_leaves_out_idle(folder, monkeypatch):
     text, markdown = render(answer, format="text"), render(answer)
     assert "left out: idle=b." in text
     assert "bad=crash fails: in EXECUTE: <lambda> | is broken" in text
-    assert "bad=crash fails: in EXECUTE: &lt;lambda> \\| is broken" in markdown
+    assert "bad=crash fails: in EXECUTE: `<lambda>` \\| is broken" in markdown
     assert report.picture(answer).axes
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from support.recorder_runs import wait_for
 
@@ -14,9 +16,11 @@ READY = "print('ready', flush=True); input()"  # how a program ends that is to b
 
 
 @contextmanager
-def waiting(program: str) -> Iterator[subprocess.Popen[str]]:
-    """The process of a program that prints a line and waits. Its `line` is that line."""
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def waiting(program: str, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[subprocess.Popen[str]]:
+    """The process of a program that prints a line and waits. Its `line` is that line. env: variables beside those of this process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
+    ) as process:
         try:
             process.line = told(process)  # type: ignore[attr-defined]
             yield process

@@ -497,7 +497,7 @@ def _trade(groups: Mapping[Key, Sequence[Run]], rows: Sequence[Row], named: Row)
     if slower < _WORTH_A_WARNING or named.median >= fastest.median:
         return ""
     less = format_bytes(fastest.median - named.median)
-    return f" ({less} less than {fastest.key.heading}, and an iteration takes {slower:.1f} times as long)"
+    return f" ({less} less than {fastest.key.heading}, the fastest, and an iteration takes {slower:.1f} times as long)"
 
 
 def unused_path() -> Path:

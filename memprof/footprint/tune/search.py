@@ -217,6 +217,11 @@ class Search(Struct):
                 idle.append(item)
         return idle
 
+    def time_noise(self) -> float:
+        """By how much the default's times differ, as a share of the least."""
+        times = sorted(trial.time or 0.0 for trial in self.of(DEFAULT))
+        return times[-1] / times[0] - 1 if times and times[0] else 0.0
+
     def _near(self) -> tuple[float, float]:
         """How far the logarithms of two peaks and of two times may lie apart to be called the same."""
         default = self.of(DEFAULT)

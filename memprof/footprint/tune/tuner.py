@@ -525,6 +525,7 @@ class _Tuner:
             beaten=tuple(self._search.beaten()),
             unverified=tuple(point for point in self._search.proposals() if sure and point.settings not in verified),
             gate_command=self._gate_command(best or default),
+            time_noise=self._search.time_noise(),
         )
 
     def _gate_command(self, best: Recommendation) -> tuple[str, str]:

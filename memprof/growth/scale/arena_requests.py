@@ -18,7 +18,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ...base.errors import InputError, MemprofError
-from ...base.runners import runners_path
 from ...base.units import counted
 from ...campaign import campaign
 from ...campaign.progress import Silent
@@ -98,13 +97,11 @@ def record(order: Order, inputs: tuple[int, ...]) -> Recording:
     knob = order.runtime.doubling
     assert knob is not None
     try:
-        library = native.compiled(runners_path() / "native" / _SOURCE, library=True)
+        preloaded = native.preloaded(_SOURCE, order.env)
         with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
             text = Path(folder) / "requests"
             job = replace(order.job, warmup=1, runs=1, knobs={**order.job.knobs, knob: "off"})
-            (run,) = campaign.measure(
-                [replace(order, job=job, env={**order.env, _PRELOAD: str(library), _FILE: str(text)})], Silent(), _nothing
-            )
+            (run,) = campaign.measure([replace(order, job=job, env={**order.env, **preloaded, _FILE: str(text)})], Silent(), _nothing)
             first, second = run.mark(WARMUP), run.mark(EXECUTE)
             if not run.outcome.ok or first is None or second is None:
                 raise InputError(f"a run without the arena failed {run.outcome.sentence}")

@@ -302,8 +302,8 @@ def _assumed(names: Sequence[str]) -> str:
     """Open dimensions that nobody set, in a sentence; it has the words that set them. A user's own runtime may make its inputs itself."""
     if not names:
         return ""
-    words = " ".join(f"--vary {name}=N" for name in names)
-    return f"open dimensions of the model are taken as 1: {', '.join(names)} ({words} with your sizes for N says otherwise)"
+    words = " ".join(f"--vary {name}=SIZE" for name in names)
+    return f"open dimensions of the model are taken as 1: {', '.join(names)} ({words} sets others)"
 
 
 def noise(run: Run) -> tuple[float, float]:

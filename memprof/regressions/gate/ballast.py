@@ -6,14 +6,12 @@ before anything is measured.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...base.errors import MemprofError, UsageError
-from ...base.runners import runners_path
 from ...programs import commands, elf, native
 from ...programs.commands import Command
 from ...records.types import Process
@@ -52,9 +50,7 @@ def heavier(order: Order, more: int, processes: Sequence[Process]) -> Order:
         raise UsageError(
             f"--prove preloads a library into the program, and {program.name} is linked statically: nothing can be preloaded into it"
         )
-    library = native.compiled(runners_path() / "native" / "ballast.c", library=True)
-    preloaded = " ".join(filter(None, [str(library), order.env.get("LD_PRELOAD", os.environ.get("LD_PRELOAD"))]))
-    ballast = {"LD_PRELOAD": preloaded, "MEMPROF_BALLAST": str(more)}
+    ballast = {**native.preloaded("ballast.c", order.env), "MEMPROF_BALLAST": str(more)}
     if processes:
         ballast["MEMPROF_BALLAST_PROGRAM"] = max(processes, key=lambda process: process.rss_peak_bytes).name
     return replace(order, env={**order.env, **ballast})

@@ -42,6 +42,20 @@ def test_hint_on_made_inputs(tmp_path: Path, outcome: Outcome, limit: str | None
     assert len(hints) == bool(hint) and all(text.startswith(f"{hint}open dimensions") for text in hints)
 
 
+@pytest.mark.parametrize(
+    ("knobs", "hinted"),
+    [({"order": "memory_efficient"}, False), ({"order": "priority"}, True), ({"arena": "memory_efficient"}, True), ({}, True)],
+    ids=["named", "another value", "another knob", "no knob"],
+)
+def test_no_hint_where_error_names_setting(tmp_path: Path, knobs: dict[str, str], hinted: bool) -> None:
+    """In the words of ONNX Runtime 1.32."""
+    run = sample_runs.run(assumed={"x": (1, 3)}, knobs=knobs)
+    error = Outcome("error", "PREPARE", "Memory efficient topological order is not enabled for non-training build")
+    run = replace(run, outcome=error, job=replace(run.job, model=replace(run.job.model, path=str(model(tmp_path, ("n", 3))))))
+
+    assert bool(failure_hints.of(run)) == hinted
+
+
 def test_hint_on_values_once_fed(tmp_path: Path) -> None:
     """The integers of an input are not there before it is set."""
     run = sample_runs.run(ranges={"x": 50})

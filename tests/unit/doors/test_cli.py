@@ -78,7 +78,7 @@ def test_hint_names_trade():
         return msgspec.structs.replace(run, marks=marks)
 
     hint = _next([made("slow", 80, 160), made("fast", 100, 10)], False, Path("runs.jsonl"))
-    assert "peak, that of slow (20.0 MiB less than fast, and an iteration takes 16.0 times as long), " in hint
+    assert "peak, that of slow (20.0 MiB less than fast, the fastest, and an iteration takes 16.0 times as long), " in hint
     assert "times as long" not in _next([made("slow", 80, 14), made("fast", 100, 10)], False, Path("runs.jsonl"))
 
 

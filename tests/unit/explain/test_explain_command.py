@@ -336,12 +336,18 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": priced(18.8), "b": priced(1.04, saves=20)},
             "b",
-            "`b()`. Measured, the best of those that cost little time: it saves 20.0 MiB of PEAK; an iteration takes 4% more time.",
+            "`b()`. Measured, the best of those whose cost in time is little or within noise: it saves 20.0 MiB of PEAK;"
+            " an iteration takes 4% more time.",
         ),
         (
             {"a": priced(1.6, "noise"), "b": priced(0.9, saves=20)},
             "a",
             "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes 60% more time by the medians, and the times differ too much to tell.",
+        ),
+        (
+            {"a": priced(16), "b": priced(4.2, "noise", saves=20)},
+            "a",
+            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes 16 times as long.",
         ),
         ({"a": priced(18.8), "b": priced(9, saves=20)}, "a", "Measured: it saves 30.0 MiB of PEAK; an iteration takes 19 times as long."),
         (
@@ -353,7 +359,7 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": replace(measured(-30), prepared_ns=(1e8, 3e8), prepared_verdict="more"), "b": measured(-20)},
             "b",
-            "Measured, the best of those that cost little time: it saves 20.0 MiB of PEAK.",
+            "Measured, the best of those whose cost in time is little or within noise: it saves 20.0 MiB of PEAK.",
         ),
     ],
 )
@@ -362,6 +368,19 @@ def test_recommendation_weighs_time(proposals: dict[str, Verified], best: str, s
     found = of_proposals(**proposals)
     assert found.best is not None and list(found.best.settings) == [best]
     assert said in report().render(found, "markdown")
+
+
+@pytest.mark.parametrize(("saved_kib", "saves"), [(700, True), (400, False)])
+def test_saving_by_one_rule(saved_kib: int, saves: bool) -> None:
+    """What ranks as a saving is called one, and no setting is advised that saves nothing."""
+    peaks = (int(56.9 * MIB), int(56.9 * MIB) - (saved_kib << 10))
+    done = replace(measured(0), peak_bytes=peaks, end_bytes=peaks, peaks_bytes=((peaks[0],) * 5, (peaks[1],) * 5))
+    found = replace(of_proposals(a=done), peak_bound_bytes=512 << 10)
+    text = report().render(found)
+    assert (found.best is not None) == saves
+    assert text.count("it saves nothing") == (0 if saves else 2)
+    assert text.count("it saves 700.0 KiB of PEAK and 700.0 KiB at the end") == (3 if saves else 0)
+    assert ("In your program" in text) == saves
 
 
 def test_ranking_has_prices_and_its_order() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 from support import sample_runs
 
+from memprof.base.errors import InputError
 from memprof.explain import engine, findings
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, PhaseFigures, PhaseLook, Slice
 from memprof.explain.rule_inputs import Facts
+from memprof.programs import native
 from memprof.programs.runtimes import Knob, Runtime
 from memprof.records.types import COMMAND
 
@@ -219,12 +222,27 @@ def test_loop_copies_apart_from_folded() -> None:
     after = phase("EXECUTE", held("as stored", ANON, 60), folded[1], beyond=58, once=20, again=40, repacked=18)
     by_rule = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
     assert {rule: finding.bytes for rule, finding in by_rule.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
-    assert settings(by_rule["loop_copies"]) == []
+    assert settings(by_rule["loop_copies"]) == [] and "loop" not in by_rule["loop_copies"].title + str(by_rule["loop_copies"].proposals)
+    (of_loop, _) = findings.find(facts(ORT, before, after, loops=True))
+    assert of_loop.title.endswith("by a loop's state") and "a loop's body" in of_loop.proposals[0].text
     turned = phase("EXECUTE", folded[0], held("transposed", ANON, 58), beyond=58, once=20, repacked=58)
     by_rule = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
     assert by_rule == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
     (only_folded,) = findings.find(facts(ORT, before, replace(before, name="EXECUTE")))
     assert only_folded.rule == "shared_repacked"
+
+
+def test_remark_where_blocks_are_not_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler the process is looked at as it is, and the report says what that leaves open."""
+
+    def refuse(source: str, env: object) -> dict[str, str]:
+        raise InputError("there is no C compiler here")
+
+    monkeypatch.setattr(native, "preloaded", refuse)
+    order = SimpleNamespace(place=SimpleNamespace(only_here=lambda subject: None), env={})
+    remarks: list[str] = []
+    assert engine._with_wiped_blocks(order, remarks) is order  # type: ignore[arg-type,comparison-overlap]
+    assert remarks == ["old weights in blocks that were freed and are in use again count as copies here: there is no C compiler here"]
 
 
 def test_unexplained_memory_warning() -> None:
@@ -297,7 +315,7 @@ def test_transient_sets_peak() -> None:
     inside, end = phase("PREPARE/peak", use=60), phase("PREPARE", use=10)
     finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
     assert (finding.rule, finding.bytes, finding.phase) == ("transient", 50 * MIB, "PREPARE/peak")
-    early, without, grown = finding.evidence
+    early, grown, without = finding.evidence
     assert early.startswith("PREPARE peaks 50.0 MiB above its end; the look came on the way there, at ")
     assert without == "without that, PEAK is 160.0 MiB, which is 40.0 MiB less"
     assert "50.0 MiB activations" in grown
@@ -310,6 +328,19 @@ def test_transient_without_look() -> None:
     assert finding.proposals[-1].text == "no look came near this peak; a heap profile shows who allocates it: memprof heap record"
     slightly = {"PREPARE": (200, 150), "EXECUTE": (198, 160)}
     assert findings.find(facts(ORT, phase("PREPARE", use=10), peaks=slightly)) == (), "without it PEAK would be nearly the same"
+
+
+def test_transients_share_peak() -> None:
+    """Each of two phases peaks as high: one alone would not lower PEAK, both together do."""
+    looks = (phase("MODEL_LOAD/peak", use=80), phase("MODEL_LOAD", use=40), phase("PREPARE/peak", use=81), phase("PREPARE", use=40))
+    peaks = {"MODEL_LOAD": (121, 81), "PREPARE": (122, 82), "EXECUTE": (90, 90)}
+    finding = only(facts(PROGRAM, *looks, peaks=peaks))
+    assert finding.title == "transients of MODEL_LOAD and PREPARE set the PEAK"
+    assert (finding.bytes, finding.phase) == (40 * MIB, "PREPARE/peak")
+    assert [text.split(" peaks ")[0] for text in finding.evidence if " peaks " in text] == ["MODEL_LOAD", "PREPARE"]
+    assert finding.evidence[-1] == "without these, PEAK is 90.0 MiB, which is 32.0 MiB less"
+    assert findings.find(facts(PROGRAM, *looks, peaks={**peaks, "EXECUTE": (120, 120)})) == (), "EXECUTE needs as much"
+    assert findings.find(facts(PROGRAM, *looks, peaks={**peaks, "PREPARE": (122, 121)})) == (), "PREPARE keeps as much"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from memprof.base.processes import boot
 from memprof.doors.cli import answers
 from memprof.footprint import fit
 from memprof.footprint.fit import LimitPoint, PartLimit
+from memprof.footprint.shared_files import HeldFiles
 from memprof.places import cgroups
 from memprof.records.types import EXECUTE, MODEL_LOAD, Outcome
 from memprof.reports.pictures import fit as report
@@ -92,7 +93,8 @@ def test_sentence_and_table_agree(bytes_, unit, said, cells):
     parts = (PartLimit("whole run", int(bytes_), int(bytes_ + 100 * MIB), None, 12),)
     text = render(made(parts=parts, threads=1, shapes={"x": (1, 8)}, assumed={"x": (1, 8)}), unit=unit)
 
-    assert text.startswith("a\\|b.onnx, x, 1 thread, x=1x8 (open dimensions taken as 1: --shape): ")
+    assert text.startswith("a\\|b.onnx, x, 1 thread, x=1x8: ")
+    assert text.count("open dimensions") == 1 and "\n- x: open dimensions of the model are taken as 1 (--shape sets others)." in text
     assert said in text
     assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")][1:3] == cells
 
@@ -254,8 +256,19 @@ def test_picture_without_least_limit_has_curve():
     figure = report.picture(made(parts=(PartLimit("whole run", None, 60 * MIB, None, 5),), curve=curve))
 
     written = " ".join(text.get_text() for text in figure.texts)
-    assert "no limit was found under which it runs" in written and "RSS peak with no limit 60.0 MiB" in written
+    assert "No limit was found under which it runs" in written and "RSS peak with no limit 60.0 MiB" in written
     assert "least limit" not in written
+
+
+def test_files_that_others_hold_are_told():
+    """The limit holds only beside those who hold the files; without such, nothing is said."""
+    text = render(made(held=HeldFiles(12 * MIB, ("python 12", "java 13"))))
+    assert "runs in 52.0 MiB while other processes hold 12.0 MiB of its files, where an iteration takes 2.0 times" in text
+    assert "up to 12.0 MiB of them here, those of python 12, java 13 and memprof." in text
+    assert "hold" not in render(made()).partition(";")[0] and "of them here" not in render(made())
+    (part,) = made().parts
+    unfinished = render(made(parts=(replace(part, complete=False, failed_bytes=50 * MIB),), held=HeldFiles(12 * MIB)))
+    assert "between 50.0 MiB and 52.0 MiB while other processes hold 12.0 MiB of its files (the time was up)" in unfinished
 
 
 def test_report_text_and_markdown():
@@ -263,10 +276,10 @@ def test_report_text_and_markdown():
 
     assert "a|b.onnx, x: runs" in render(fitted, format="text")
     assert "- MODEL_LOAD: <lambda> | a" in render(fitted, format="text")
-    assert "- MODEL_LOAD: &lt;lambda> \\| a" in render(fitted)
+    assert "- MODEL_LOAD: `<lambda>` \\| a" in render(fitted)
 
 
-@pytest.mark.parametrize(("terminal", "said"), [(True, "- <b> | x"), (False, "- &lt;b> \\| x")])
+@pytest.mark.parametrize(("terminal", "said"), [(True, "- <b> | x"), (False, "- `<b>` \\| x")])
 def test_answer_format_by_terminal(terminal, said, monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
 

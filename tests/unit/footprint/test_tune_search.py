@@ -161,6 +161,7 @@ def test_settings_of_one_slow_trial_are_tried_again():
 
     assert asked.count(frozenset({("b", "on")})) == 2
     assert asked.count(frozenset({("c", "on")})) == 0
+    assert search.time_noise() == pytest.approx(0.2)
 
 
 def test_default_of_two_sizes_hides_no_value():

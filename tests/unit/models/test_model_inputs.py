@@ -45,19 +45,19 @@ def test_onnx_open_dimensions(tmp_path: Path) -> None:
     assert inputs.taken_as_one(path, {}, None) == {"x": (1, 3, 1, 5)}
     assert inputs.taken_as_one(path, {"x": (2, 3, 4, 5)}, None) == {}
     sentence = inputs.remark(inputs.taken_as_one(path, {}, None), path)
-    assert "x runs as 1x3x1x5" in sentence and "--shape x=N,3,N,5" in sentence
+    assert "x runs as 1x3x1x5" in sentence and "--shape x=SIZE,3,SIZE,5" in sentence
     assert inputs.remark({}, path) == ""
     unnamed = model(tmp_path, ("?", 3, "?", 5), ("m",), name="unnamed.onnx")  # as some exporters call what differs
     assert [declared.dimensions for declared in inputs.inputs(unnamed)] == [("", "", "", ""), ("m",)]
     two = model(tmp_path, ("n", 3), ("m",), name="two.onnx")
-    assert "(--shape x=N,3 --shape y=N with your sizes" in inputs.remark(inputs.taken_as_one(two, {}, None), two)
+    assert "(--shape x=SIZE,3 --shape y=SIZE sets others)" in inputs.remark(inputs.taken_as_one(two, {}, None), two)
 
 
 def test_fixed_dimension_of_1_kept(tmp_path: Path) -> None:
     path = model(tmp_path, (1, 3, "h", "w"), (1, 8))
     assumed = inputs.taken_as_one(path, {}, None)
     assert assumed == {"x": (1, 3, 1, 1)}
-    assert "--shape x=1,3,N,N " in inputs.remark(assumed, path)
+    assert "--shape x=1,3,SIZE,SIZE " in inputs.remark(assumed, path)
 
 
 def test_input_file_gives_shapes(tmp_path: Path) -> None:

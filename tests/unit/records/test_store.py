@@ -103,12 +103,15 @@ def test_append_cuts_torn_end(tmp_path):
     assert [kept.job.variant for kept in store.load([path]).runs] == ["a"] * 4 + ["b"]
 
 
-def test_writer_never_overwrites(tmp_path):
+@pytest.mark.parametrize(
+    ("append", "said"), [(False, "exists: --append adds to it, or name another file$"), (None, "exists: name another file$")]
+)
+def test_writer_never_overwrites(tmp_path, append, said):
     path = written(tmp_path / "runs.jsonl", runs())
     before = path.read_bytes()
 
-    with pytest.raises(InputError, match=r"exists; append to it, or name another file$"):
-        store.RunsWriter(path, append=False)
+    with pytest.raises(InputError, match=said):
+        store.RunsWriter(path, append=append)
 
     assert path.read_bytes() == before
 

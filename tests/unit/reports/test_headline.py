@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from support.sample_runs import machine, mark, of_program, run, runs
+from support.sample_runs import USUAL, machine, mark, of_program, run, runs
 
 from memprof.records import summary
 from memprof.records.types import About, Outcome
@@ -216,6 +216,48 @@ def test_version_that_differs_once(package, others):
     base, head = (reported(runs(), own, {package: version}) for own, version in zip(("1.0", "1.1"), versions, strict=True))
     remarks = [remark for remark in compare.compare(base, head).remarks if "differs" in remark]
     assert sorted(remarks) == sorted([f"{package} differs: {versions[0]} against {versions[1]}", *others])
+
+
+def of_numpy(numpy, baseline_mib, version="1.0", variant="a"):
+    """Five runs that differ from the usual in the baseline alone, and in all that lies above it as much."""
+    memory = {phase: (end + baseline_mib, peak + baseline_mib) for phase, (end, peak) in USUAL.items()}
+    made = [run(variant, repeat=repeat, memory=memory, extra_mib=extra) for repeat, extra in enumerate(SPREAD, 1)]
+    return reported(made, version, {"onnxruntime": version, "numpy": numpy})
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (of_numpy("1.26.4", 9), "its baseline has 9.0 MiB more, which is numpy 2.4.6 against 1.26.4 alone, and above it PEAK is the same"),
+        (
+            of_numpy("1.26.4", 9, "1.1"),
+            "its baseline has 9.0 MiB more, of the runtime and of numpy 2.4.6 against 1.26.4, and above it PEAK is the same",
+        ),
+        (of_numpy("2.4.6", 9, "1.1"), "its baseline has 9.0 MiB more, and above it PEAK is the same"),
+        (reported(raised(9), "1.1", {"onnxruntime": "1.1", "numpy": "1.26.4"}), "with numpy 2.4.6 against 1.26.4"),
+    ],
+    ids=["another numpy", "numpy and runtime", "another runtime", "same baseline"],
+)
+def test_baselines_of_two_environments(head, expected):
+    """What numpy makes of a PEAK is not called the runtime's: in the sentences of compare, of the gate and of run."""
+    base = of_numpy("2.4.6", 0)
+    assert f"; {expected}" in headline.of_comparison(compare.compare(base, head))
+    assert f"; {expected}" in headline.of_gate(judged(base, head))
+    named = [replace(each, job=replace(each.job, variant=name)) for name, side in (("a", base), ("b", head)) for each in side]
+    assert f"; {expected}" in headline.of_runs(named)
+
+
+def test_same_environment_has_no_words():
+    base, head = of_numpy("2.4.6", 0), reported(raised(9), "1.0", {"onnxruntime": "1.0", "numpy": "2.4.6"})
+    for sentence in (headline.of_comparison(compare.compare(base, head)), headline.of_gate(judged(base, head))):
+        assert "numpy" not in sentence and "baseline" not in sentence
+
+
+def test_last_line_names_packages_that_differ():
+    both = [*of_numpy("2.4.6", 0), *of_numpy("1.26.4", 9, variant="b")]
+    assert "Python 3.11.2, numpy 2.4.6, numpy 1.26.4; on here" in headline.origin(both)
+    assert "Python 3.11.2, numpy 2.4.6, numpy 1.26.4; on here" in gate.render(judged(both[:5], of_numpy("1.26.4", 9)))
+    assert "numpy" not in headline.origin(of_numpy("2.4.6", 0))
 
 
 def test_last_line_versions_and_machine():

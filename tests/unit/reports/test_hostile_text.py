@@ -38,7 +38,8 @@ def test_plain_text_without_control_characters():
     ("text", "markdown"),
     [
         ("`memprof run` of it; `--set a=1` too", "`memprof run` of it; `--set a=1` too"),
-        ("`a` | b\\ <c>", "\\`a\\` \\| b\\\\ &lt;c>"),
+        ("`a` | b\\ <c>", "\\`a\\` \\| b\\\\ `<c>`"),
+        ("in <module>, of std::vector<long>& a<b|c", "in `<module>`, of `std::vector<long>&` a&lt;b\\|c"),
         ("`memprof a|b` `memprof <b>`", "\\`memprof a\\|b\\` \\`memprof &lt;b>\\`"),
         ("`memprof", "\\`memprof"),
     ],
@@ -75,7 +76,7 @@ def test_markdown_escapes_kept_from_terminal(monkeypatch, terminal):
 
     for text in (table.render(made, format=form), compared):
         assert (name in text) is terminal
-        assert ("&lt;module> a\\|b \\`c\\`" in text) is not terminal
+        assert ("`<module>` a\\|b \\`c\\`" in text) is not terminal
 
 
 def test_message_without_escapes(memprof, tmp_path):

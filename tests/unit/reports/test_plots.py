@@ -656,6 +656,25 @@ def test_tradeoff_beaten_point_hollow():
     assert reached == {"#0072B2": [270], "white": [320]}
 
 
+def test_tradeoff_front_is_of_the_table():
+    """A row that the table leaves out is not drawn as the front, though its medians are the lowest: its own best row would look beaten."""
+    best, apart = run("#2 best", extra_mib=1), run("#1 more knobs")
+    figure = tradeoff.render([best, apart], rows={"#2 best": "#2", "#1 more knobs": "#1"}, left_out=["#1 more knobs"])
+    reached = {line.get_color(): line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"}
+    assert reached == {"#0072B2": [271], "white": [270]}
+    assert "another is better, or no worse beyond noise" in words(figure)
+
+
+def test_tradeoff_labels_beside_points():
+    """A label goes to another side of its point where it would lie on one."""
+    spots = [(5.0, 2.0), (5.4, 2.08), (9.0, 2.0)]
+    texts = [(f"runtime #{number}", spot) for number, spot in enumerate(spots)]
+    labels = tradeoff._placed(texts, spots, 9.08)
+    assert not tradeoff._crowded(labels, spots)
+    assert [label.right for label in labels] == [False, True, False]
+    assert labels[1].box.y0 > spots[1][1] and labels[2].box.x1 < spots[2][0]
+
+
 def test_tradeoff_logarithmic_axis():
     slow = run("slow", extra_mib=50)
     slow = msgspec.structs.replace(

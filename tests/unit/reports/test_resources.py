@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from support import fit_results, scale_scenarios
 
 from memprof.footprint.fit import LimitPoint, PartLimit
+from memprof.footprint.shared_files import HeldFiles
 from memprof.growth.laws.laws import FARTHEST
 from memprof.growth.scale import predictions
 from memprof.growth.scale.answer import PlaceRun
@@ -44,6 +45,19 @@ def test_fit_limit_has_margin_above_peak() -> None:
     found = of_part(40.2, 60)
     assert found is not None
     assert (found.limits.bytes, found.limits.margin, found.limits.figure) == (66 * MIB, 0.1, "the RSS peak with no limit: 60.0 MiB")
+
+
+def test_files_that_others_held_are_requested() -> None:
+    """A limit that was searched is charged for them too on a machine where nobody holds them; the RSS peak has them already."""
+    fast = (LimitPoint(40 * MIB, 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0, runs=3))
+    alone, beside = (of_part(40, 60, curve=fast, held=HeldFiles(size * MIB)) for size in (0, 8))
+    assert alone is not None and beside is not None
+    assert (alone.requests.bytes, beside.requests.bytes) == (44 * MIB, 53 * MIB)
+    assert alone.limits.bytes == beside.limits.bytes == 66 * MIB
+    assert "in 3 runs, and the 8.0 MiB of its files that others held: 48.0 MiB" in beside.requests.figure
+    assert "others" not in alone.requests.figure
+    slow = of_part(40, 90, held=HeldFiles(20 * MIB))
+    assert slow is not None and slow.requests.bytes == 90 * MIB, "the RSS peak, as no limit was measured at full speed"
 
 
 def test_page_cache_in_charge_needs_no_limit() -> None:
