@@ -112,6 +112,7 @@ class Tuned(Struct, frozen=True):
     unverified: settings of the front for whose fresh runs there was no time. baseline: what the default holds
     before a model is loaded, in bytes, None for a program. beaten: settings below the default's peak that were not measured again, as the trials of
     a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the best settings.
+    time_noise: by how much the default's times in the search differ, as a share of the least.
     """
 
     model: str
@@ -145,6 +146,7 @@ class Tuned(Struct, frozen=True):
     beaten: tuple[TrialPoint, ...] = ()
     unverified: tuple[TrialPoint, ...] = ()
     gate_command: tuple[str, str] = ("", "")
+    time_noise: float = 0.0
 
     @property
     def unmet(self) -> str:
