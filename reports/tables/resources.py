@@ -14,8 +14,7 @@ from msgspec import Struct, field
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.footprint.fit import CONFIRMATIONS, Fitted, LimitPoint
-from memprof.growth.laws.laws import FARTHEST
-from memprof.growth.scale.answer import Scaled, words_of
+from memprof.growth.scale.answer import PlaceRun, Scaled, words_of
 
 FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
@@ -121,36 +120,50 @@ def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
-    """Of the largest values that surely fit into the limit that was given, by the law; where that is undecided, of the largest size that was measured
-    and fits, for what was measured stands. None where nothing fits."""
+    """What the largest values that surely fit into the limit need, and each value below them, by the law or as measured; where the law is undecided,
+    the largest size that was measured and fits, with those at no larger place. None where nothing fits."""
     if scaled.within_bytes is None:
         return None
     if scaled.undecided:
-        largest = [(max(point.again or (point.sizes[scaled.main],)), point) for point in scaled.points if not point.ended]
-        fitting = [(size, point) for size, point in largest if size <= scaled.within_bytes]
+        measured = _measured(scaled)
+        dead = [point.at for point in scaled.points if point.least]
+        too_large = dead + [point.at for size, point in measured if size > scaled.within_bytes]
+        fitting = [(size, point) for size, point in measured if not any(_up_to(at, point.at) for at in too_large)]
         if not fitting:
             return None
         size, point = max(fitting, key=lambda pair: pair[0])
-        runs = f"the largest of {counted(len(point.again), 'run')}" if point.again else "in one run"
-        figure = f"{scaled.main} as measured at {words_of(point.at)}, {runs}"
-        return Resources(*_under(scaled.within_bytes, size, figure), scaled.env)
-    ends = {dimension.label: dimension.last for dimension in scaled.varying}
-    places = []
-    for row in scaled.within:
-        value = row.surely if row.surely is not None else row.value
-        if value is not None:
-            at = {**row.others, row.dimension: ends[row.dimension] if value >= FARTHEST else value}
-            places.append({label: at[label] for label in ends})
-    predictions = scaled.predict(places)
-    if not predictions:
+        return Resources(*_under(scaled.within_bytes, size, _as_measured(scaled, point)), scaled.env)
+    if scaled.limit_places is None:
         return None
-    at, most = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
-    where = f"{scaled.main} at {words_of(at)} by the law"
+    bound, most = scaled.limit_places
+    at = {label: int(most.at[label]) for label in bound}
+    smaller = "" if at == bound else f", the most of all places up to {words_of(bound)}"
+    where = f"{scaled.main} at {words_of(at)} by {scaled.source}{smaller}"
     if most.high_bytes <= scaled.within_bytes:
         requested = most.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
         requested = min(most.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
+    seen = [(size, point) for size, point in _measured(scaled) if _up_to(point.at, bound)]
+    for size, point in sorted(seen, key=lambda pair: pair[0])[-1:]:
+        if size > requested[0]:
+            beyond = ", which goes beyond the limit" if size > scaled.within_bytes else ""
+            requested = size, f"{_as_measured(scaled, point)}, more than by {scaled.source}{beyond}"
     return Resources(*_under(scaled.within_bytes, *requested), scaled.env)
+
+
+def _measured(scaled: Scaled) -> list[tuple[int, PlaceRun]]:
+    """The points that were measured, with the largest size of the runs at each."""
+    return [(max(point.again or (point.sizes[scaled.main],)), point) for point in scaled.points if not point.ended]
+
+
+def _as_measured(scaled: Scaled, point: PlaceRun) -> str:
+    runs = f"the largest of {counted(len(point.again), 'run')}" if point.again else "in one run"
+    return f"{scaled.main} as measured at {words_of(point.at)}, {runs}"
+
+
+def _up_to(at: Mapping[str, int], place: Mapping[str, int]) -> bool:
+    """Whether no value of a place is larger than that of another."""
+    return all(at[name] <= place[name] for name in place)
 
 
 def _under(limit: int, size: float, figure: str, more: str = "") -> tuple[Resource, Resource]:

@@ -22,6 +22,7 @@ from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
 _MOST_BEATEN = 3  # that a note names
+_NOISY_TIMES = 0.25  # a range of the default's times, as a share of the least, in which a faster setting is lost
 _WIDE = 0.02  # a range of PEAK, as a share of the least, that is worth a note
 
 
@@ -232,6 +233,12 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     if not tuned.complete:
         left = f" Not tried: {counted(tuned.untried, 'value')}.{_more_time(tuned)}" if tuned.untried else ""
         notes.append(f"The search was not finished; with more time it may find better settings.{left}")
+    elif tuned.proposals:
+        notes.append("The search went to its end. It may miss better settings that differ from these in three values or more.")
+    if tuned.time_noise > _NOISY_TIMES:
+        notes.append(
+            f"The default's times differed by {tuned.time_noise:.0%} in the search: it may miss settings that are faster and save less PEAK."
+        )
     if tuned.baseline is not None:
         size = _unit([tuned], None)
         notes.append(
@@ -318,6 +325,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "verified": tuned.verified,
         "repeats": tuned.repeats,
         "timed": tuned.timed,
+        "time_noise": tuned.time_noise,
         "baseline_bytes": tuned.baseline,
         "outputs_compared": tuned.compares,
         "given": dict(tuned.given),

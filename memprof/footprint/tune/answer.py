@@ -113,6 +113,7 @@ class Tuned(Struct, frozen=True):
     before a model is loaded, in bytes, None for a program. beaten: settings below the default's peak that were not measured again, as the trials of
     a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the best settings.
     fit_command: a command line that finds the least limit under which they work, empty where they were measured elsewhere.
+    time_noise: by how much the default's times in the search differ, as a share of the least.
     """
 
     model: str
@@ -147,6 +148,7 @@ class Tuned(Struct, frozen=True):
     unverified: tuple[TrialPoint, ...] = ()
     gate_command: tuple[str, str] = ("", "")
     fit_command: str = ""
+    time_noise: float = 0.0
 
     @property
     def unmet(self) -> str:

@@ -528,6 +528,7 @@ class _Tuner:
             unverified=tuple(point for point in self._search.proposals() if sure and point.settings not in verified),
             gate_command=gate_line(*next_subject),
             fit_command=fit_line(*next_subject) if self._request.fleet is None and self._request.suite.place is HERE else "",
+            time_noise=self._search.time_noise(),
         )
 
     def _next_subject(self, best: Recommendation) -> tuple[Suite, Order]:
@@ -574,14 +575,16 @@ class _Tuner:
 
 def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     mark = run.mark(timed_phase([run]))
-    peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
+    rss = metrics.METRICS["rss_peak_bytes"]
+    peak = metrics.value(run, PEAK, rss)
     time_ns: float | None = statistics.median(mark.times_ns) if mark is not None and mark.times_ns else None
     if run.job.runtime == COMMAND:
         execute = run.mark(EXECUTE)
         time_ns = execute.time_ns if execute is not None else sum(each.time_ns for each in run.marks) or None
     if not run.outcome.ok or peak is None or time_ns is None:
         return Trial(settings, None, None)
-    return Trial(settings, peak, time_ns, run.output_error is not None and run.output_error > tolerance)
+    phases = tuple(of_phase for mark in run.before_release if (of_phase := rss.of(mark)))
+    return Trial(settings, peak, time_ns, run.output_error is not None and run.output_error > tolerance, phases)
 
 
 def _baseline(runs: Sequence[Run]) -> float | None:

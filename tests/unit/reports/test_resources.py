@@ -13,7 +13,7 @@ from memprof.footprint.fit import LimitPoint, PartLimit
 from memprof.footprint.shared_files import HeldFiles
 from memprof.growth.laws.laws import FARTHEST
 from memprof.growth.scale import predictions
-from memprof.growth.scale.answer import PlaceRun, Within
+from memprof.growth.scale.answer import PlaceRun
 from memprof.records.types import PEAK
 from memprof.reports.tables import fit, resources, scale
 
@@ -257,6 +257,41 @@ def test_undecided_law_requests_what_was_measured() -> None:
     assert found.limits.bytes == 200 * MIB
 
 
+def test_undecided_request_holds_at_smaller_places() -> None:
+    """A larger place that fits is none to name where a smaller one does not fit, or died."""
+    sizes = [(1, 120), (8, 210), (16, 190)]
+    points = tuple(PlaceRun({"a": a}, {PEAK: size * MIB}) for a, size in sizes)
+    died = PlaceRun({"a": 8}, {PEAK: 90 * MIB}, ended="out of memory", least=True)
+    for every in (points, (points[0], died, points[2])):
+        found = resources.of_scale(replace(scale_scenarios.made(), points=every, within_bytes=200 * MIB, undecided="more"))
+        assert found is not None and found.requests.figure == "PEAK as measured at a=1, in one run: 120.0 MiB"
+
+
+def falls(*seen: tuple[int, int]) -> resources.Resources:
+    """The lines within 390 MiB, of an arena that needs more at 27 than at 29; seen: values and the MiB that confirmed them."""
+    scaled = scale_scenarios.in_arena(within_bytes=390 * MIB)
+    points = tuple(PlaceRun({"batch": value}, {PEAK: size * MIB}, held_out=True) for value, size in seen)
+    scaled = replace(scaled, within=predictions.within(scaled), points=(*scaled.points, *points))
+    (row,) = scaled.within
+    assert row.bound is not None and row.bound > 28
+    found = resources.of_scale(scaled)
+    assert found is not None
+    return found
+
+
+def test_request_holds_at_smaller_values() -> None:
+    found = falls((20, 308), (27, 367))
+    assert "PEAK at batch=27 by the simulated arena, the most of all places up to batch=3" in found.requests.figure
+    assert 367 * MIB < found.requests.bytes <= 390 * MIB
+
+
+def test_request_takes_larger_measurement() -> None:
+    assert falls((20, 389)).requests.figure == "PEAK as measured at batch=20, in one run, more than by the simulated arena: 389.0 MiB"
+    beyond = falls((20, 420), (90, 800))
+    assert "batch=20, in one run, more than by the simulated arena, which goes beyond the limit: 420.0 MiB" in beyond.requests.figure
+    assert beyond.requests.bytes == beyond.limits.bytes == 390 * MIB
+
+
 def test_request_never_exceeds_limit() -> None:
     """Kubernetes refuses such a pod."""
     scaled = within(200)
@@ -266,9 +301,11 @@ def test_request_never_exceeds_limit() -> None:
 
 
 def test_dimension_without_influence_ends_with_range() -> None:
-    scaled = replace(within(200), within=(Within("s", {"a": 4}, FARTHEST, FARTHEST, FARTHEST),))
-    found = resources.of_scale(scaled)
-    assert found is not None and "a=4,s=512" in found.requests.figure
+    made = scale_scenarios.made(lambda a, s: 80 + 2 * a, within_bytes=200 * MIB)
+    rows = [row for row in predictions.within(made) if row.dimension == "s"]
+    assert [row.value for row in rows] == [FARTHEST, FARTHEST]
+    found = resources.of_scale(replace(made, within=tuple(rows)))
+    assert found is not None and "a=16,s=512" in found.requests.figure
 
 
 def test_nothing_fits_nothing_is_requested() -> None:
