@@ -339,6 +339,10 @@ def test_late_run_tried_again_on_busy_machine(held, imagined, monkeypatch, busy)
     (first, usual_ns), (second, twice_ns), *later = [each for each in given if each[0]]
     assert first == second and twice_ns == 2 * usual_ns == 2 * later[-1][1]
     assert not fitted.remarks
+    limit_bytes = int(first.split()[-2])
+    rows = [point for point in fitted.curve if point.late]
+    assert fitted.parts[0].late_bytes == limit_bytes
+    assert [(point.limit_bytes, point.late.partition(" after ")[0]) for point in rows] == [(limit_bytes, "1 of 2 was ended")]
 
 
 def fitted_in(path, monkeypatch, seconds):
