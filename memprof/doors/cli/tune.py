@@ -37,8 +37,7 @@ Examples:
     click.option(
         "--max-latency",
         metavar="+5%|1.5x",
-        help="The best settings take at most so much longer per iteration than the default. The table marks slower ones, and prints no command "
-        "for them.",
+        help="The best settings take at most so much longer per iteration than the default. Slower rows are marked, and have no command.",
     ),
     click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK is at most this, instead of the least PEAK."),
     click.option(
