@@ -77,7 +77,7 @@ def _above_edge(limit: tuple[int, str], peak: tuple[int, str]) -> Resource:
     """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. It is above
     the RSS peak only if the limit is."""
     if limit[0] < peak[0] < limit[0] * (1 + MARGIN):
-        return _resource(peak[0], f"{peak[1]}, less than {MARGIN:.0%} above the least limit at full speed", 0)
+        return _resource(peak[0], f"{peak[1]}, as the least limit at full speed plus {MARGIN:.0%} would be more", 0)
     return _resource(*limit, 0 if limit[0] == peak[0] else MARGIN)
 
 
@@ -103,13 +103,14 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
     starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
     undisturbed = {limit for limit, point in points.items() if limit not in slow or not reads_again(point, usual)}
-    starved = max(starved, fitted.whole.late_bytes if fitted.whole is not None else 0)
+    late = fitted.whole.late_bytes if fitted.whole is not None else 0
+    reason, starved = ("was ended by time", late) if late >= starved else ("was slow", starved)
     fast = min((limit for limit in undisturbed if limit > starved and points[limit].runs >= CONFIRMATIONS), default=None)
     if fast is None:
         return None
-    above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
-    which = "in which no page was read again" if fast in slow else "that was measured at full speed"
-    return fast, f"the least limit {which}{above}, in {counted(points[fast].runs, 'run')}"
+    below = f" (in {format_bytes(starved)} one {reason})" if any(limit < starved for limit in points.keys() - slow) else ""
+    had = "read no page again" if fast in slow else "had full speed"
+    return fast, f"the least limit in which {counted(points[fast].runs, 'run')} {had}{below}"
 
 
 def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
@@ -175,9 +176,9 @@ def _resource(size: float, figure: str, margin: float) -> Resource:
     return Resource(math.ceil(size * (1 + margin) / _MIB) * _MIB, margin, f"{figure}: {format_bytes(size)}")
 
 
-def yaml(resources: Resources) -> str:
-    """The lines to paste into a container of a manifest."""
-    lines = ["resources:"]
+def yaml(resources: Resources, threads: int | None = None) -> str:
+    """The lines to paste into a container of a manifest. threads: with how many it was measured, None for the runtime's own count."""
+    lines = [f"resources:  # measured with {counted(threads, 'thread')}: set the same in the program" if threads else "resources:"]
     for name, resource in (("requests", resources.requests), ("limits", resources.limits)):
         margin = f"{resource.margin:.0%} margin" if resource.margin else "no margin"
         size = f"{resource.bytes}" if resource.bytes % _MIB else f"{resource.bytes // _MIB}Mi"
@@ -189,8 +190,9 @@ def yaml(resources: Resources) -> str:
     return "\n".join(lines)
 
 
-def block(resources: Resources | None, format: str) -> str:
+def block(resources: Resources | None, format: str, threads: int | None) -> str:
     """The end of a report: these lines below it, in Markdown as a block of code; empty without resources."""
     if resources is None:
         return ""
-    return f"\n\n{yaml(resources)}" if format == "text" else f"\n\n```yaml\n{yaml(resources)}\n```"
+    lines = yaml(resources, threads)
+    return f"\n\n{lines}" if format == "text" else f"\n\n```yaml\n{lines}\n```"

@@ -28,7 +28,7 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
     if format == "json":
         return json.dumps({**_plain(scaled), "resources": found and to_builtins(found)}, indent=1)
     say = grid.say_in(format)
-    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format)}"
+    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format, scaled.threads)}"
 
 
 def section(scaled: Scaled, unit: str | None = None) -> Section:

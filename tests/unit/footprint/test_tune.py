@@ -92,6 +92,36 @@ def test_peaks_apart_are_named(peaks, threads, more):
     assert (said in render(answer, format="text").splitlines()) == (more is not None)
 
 
+def test_rows_over_latency_are_marked():
+    """They have no command; the default is never over."""
+    times = {0: (1e8,) * 5, 1: (1.4e8,) * 5, 2: (1.05e8,) * 5}
+    default, slow, best = (
+        replace(proposal(number, size * MIB, times[number]), command=f"run {number}") for number, size in ((0, 90), (1, 60), (2, 70))
+    )
+    answer = tuner.Tuned(*("net", "mine", search.Goal(max_time=1.1), default, (slow, best), best, (), (), 9, True, True, 1e-3))
+    text = render(answer)
+    marked = [line for line in text.splitlines() if "over --max-latency" in line]
+    assert len(marked) == 1 and "| #1 " in marked[0] and "140.0% (over --max-latency)" in marked[0]
+    assert "    run 2" in text and "    run 1" not in text
+    assert "over --max-latency" not in render(replace(answer, goal=search.Goal()))
+
+
+def test_program_sets_threads_of_best():
+    best = replace(proposal(1, 60 * MIB), calls=("so.threads = 1", "so.copies = 1"))
+    answer = tuner.Tuned(*("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3), threads=1)
+    assert render(answer).endswith("In your program, for `copies=1,threads=1`: `so.threads = 1`; `so.copies = 1`.")
+
+
+def test_answer_names_fit():
+    best = proposal(1, 60 * MIB)
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3),
+        fit_command="memprof fit net -r mine",
+    )
+    assert render(answer).endswith("The least memory in which these settings work is found by\n\n    memprof fit net -r mine")
+    assert "is found by" not in render(replace(answer, fit_command=""))
+
+
 def test_beaten_settings_are_named():
     best = proposal(1, 60 * MIB)
     beaten = [search.TrialPoint(frozenset({("level", str(number))}), (60 + number) * MIB, 2e8, 1) for number in range(1, 6)]

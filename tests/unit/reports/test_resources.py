@@ -54,7 +54,7 @@ def test_files_that_others_held_are_requested() -> None:
     assert alone is not None and beside is not None
     assert (alone.requests.bytes, beside.requests.bytes) == (44 * MIB, 53 * MIB)
     assert alone.limits.bytes == beside.limits.bytes == 66 * MIB
-    assert "in 3 runs, and the 8.0 MiB of its files that others held: 48.0 MiB" in beside.requests.figure
+    assert "full speed, and the 8.0 MiB of its files that others held: 48.0 MiB" in beside.requests.figure
     assert "others" not in alone.requests.figure
     slow = of_part(40, 90, held=HeldFiles(20 * MIB))
     assert slow is not None and slow.requests.bytes == 90 * MIB, "the RSS peak, as no limit was measured at full speed"
@@ -78,21 +78,21 @@ def test_fit_requests_full_speed() -> None:
     )
     found = of_part(46, 60, curve=curve)
     assert found is not None and (found.requests.bytes, found.requests.margin) == (53 * MIB, 0.1)
-    assert found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 48.0 MiB"
+    assert found.requests.figure == "the least limit in which 3 runs had full speed: 48.0 MiB"
 
 
 @pytest.mark.parametrize(
     ("peak", "late", "requested", "figure"),
     [
-        (90, 0, 53, "the least limit that was measured at full speed, in 6 runs: 48.0 MiB"),
+        (90, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),
         (
             90,
             50,
             58,
-            "the least limit that was measured at full speed above 50.0 MiB, where one was slow, in 3 runs: 52.0 MiB",
+            "the least limit in which 3 runs had full speed (in 50.0 MiB one was ended by time): 52.0 MiB",
         ),  # a run took too long in 50 MiB
-        (51, 0, 51, "the RSS peak with no limit, less than 10% above the least limit at full speed: 51.0 MiB"),
-        (40, 0, 53, "the least limit that was measured at full speed, in 6 runs: 48.0 MiB"),
+        (51, 0, 51, "the RSS peak with no limit, as the least limit at full speed plus 10% would be more: 51.0 MiB"),
+        (40, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),
     ],
 )
 def test_fit_requests_more_than_edge(peak: int, late: int, requested: int, figure: str) -> None:
@@ -117,9 +117,7 @@ def test_fit_requests_above_slow_limits() -> None:
     )
     found = of_part(51, 73, curve=curve)
     assert found is not None
-    assert (
-        found.requests.figure == "the least limit that was measured at full speed above 55.0 MiB, where one was slow, in 3 runs: 56.0 MiB"
-    )
+    assert found.requests.figure == "the least limit in which 3 runs had full speed (in 55.0 MiB one was slow): 56.0 MiB"
     none = of_part(51, 73, curve=(*curve[:3], curve[-1]))
     assert none is not None and none.requests.figure.startswith("the RSS peak with no limit, as no limit was measured at full speed")
 
@@ -129,7 +127,7 @@ def test_fit_requests_limit_without_reading_on_busy_machine() -> None:
     usual = LimitPoint(None, 1e7, 0.0, 0.0, None, 0.0, 3)
     still, reading = LimitPoint(52 * MIB, 3e7, 0.0, 0.0, None, 0.0, 3), LimitPoint(52 * MIB, 3e7, 0.0, 0.0, None, 9.0, 3)
     found = of_part(52, 73, curve=(still, usual))
-    assert found is not None and found.requests.figure == "the least limit in which no page was read again, in 3 runs: 52.0 MiB"
+    assert found is not None and found.requests.figure == "the least limit in which 3 runs read no page again: 52.0 MiB"
     for curve in ((reading, usual), (replace(still, refaults=None), usual), (replace(still, runs=2), usual)):
         slow = of_part(52, 73, curve=curve)
         assert slow is not None and slow.requests.figure.startswith("the RSS peak with no limit")
@@ -140,7 +138,7 @@ def test_fit_limit_names_its_own_figure() -> None:
     doubled = (LimitPoint(57 * MIB, 9e8, 0.0, 9.0), LimitPoint(115 * MIB, 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0))
     found = of_part(57, 68, curve=doubled)
     assert found is not None and (found.requests.bytes, found.limits.bytes) == (127 * MIB, 127 * MIB)
-    assert found.limits.figure == found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 115.0 MiB"
+    assert found.limits.figure == found.requests.figure == "the least limit in which 3 runs had full speed: 115.0 MiB"
 
     slow = of_part(82, 73, curve=(LimitPoint(82 * MIB, 9e8, 0.0, 9.0), LimitPoint(None, 1e7, 0.0, 0.0)))
     assert slow is not None and slow.limits.figure == "the least limit of the whole run, which has worked 6 times: 82.0 MiB"
@@ -171,6 +169,8 @@ def test_fit_ends_with_yaml(form: str) -> None:
         "  limits:",
         "    memory: 66Mi",
     ]
+    assert "set the same" not in text
+    assert "resources:  # measured with 2 threads: set the same in the program" in fit.render(fit_results.made(threads=2), format=form)
     assert "no margin" in lines[1] and "10% margin" in lines[3]
     assert ("```yaml" in text) == (form == "markdown")
 
