@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 
 EXIT_OK = 0
 EXIT_REGRESSION = 1
@@ -53,11 +54,25 @@ class InputError(MemprofError):
     exit_code = 5
 
 
+_LEAST_PART = 3  # letters
+_MISSPELLED = 0.85  # likeness from which a name is taken for a misspelling of another
+
+
 def close_to(name: str, known: Iterable[str]) -> list[str]:
-    """The two known names at most that are close to the given one."""
+    """The two known names at most that are close to the given one: misspelled, with a part in common that few names have, or alike."""
     import difflib  # here, because most commands end without a wrong name
 
-    return difflib.get_close_matches(name, list(known), n=2)
+    names = list(known)
+    misspelled, alike = (difflib.get_close_matches(name, names, n=2, cutoff=cutoff) for cutoff in (_MISSPELLED, 0.6))
+    return list(dict.fromkeys([*misspelled, *_with_rare_part(name, names), *alike]))[:2]
+
+
+def _with_rare_part(name: str, known: Sequence[str]) -> list[str]:
+    """The known names that have the part of the given one which fewest have, such as `anon` of `rss_anon_bytes`; none where more than two have it."""
+    parts = {each: re.split(r"[-_. ]", each) for each in (name, *known)}
+    holding = [[each for each in known if part in parts[each]] for part in parts[name] if len(part) >= _LEAST_PART]
+    rarest = min(filter(None, holding), key=len, default=[])
+    return rarest if len(rarest) <= 2 else []
 
 
 def near(name: str, known: Iterable[str]) -> str:

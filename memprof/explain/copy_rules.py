@@ -50,7 +50,7 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
     evidence = [_words_of(look)]
     load = next((phase for phase in facts.measured if phase.name == MODEL_LOAD), None)
     if load is not None and load.transient_bytes >= facts.least:
-        evidence.append(peaks(facts, load, look))
+        evidence += peaks(facts, load, look)
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
@@ -67,31 +67,63 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
 
 
 def held_at_peak(facts: Facts) -> Iterator[Finding]:
-    """Weights held more than once where a phase peaks, by copies that are gone at its end. For MODEL_LOAD there is load_twice."""
-
-    def held(look: PhaseLook | None) -> int:
-        return 0 if look is None else (look.beyond_one_bytes or 0) - look.droppable_bytes
-
-    inside = [look for look in facts.phases if look.name.endswith("/peak") and look is not facts.highest_load]
-    gone = [(held(look) - held(facts.phase(look.name.partition("/")[0])), look) for look in inside]
-    for extra, look in sorted(gone, key=lambda pair: -pair[0])[:1]:
-        if extra < facts.least:
+    """Weights held more than once in some phase, by copies that the ends of later phases lack, or after which there was no look. For MODEL_LOAD there
+    is load_twice, for the last look kept_copies."""
+    earlier = [
+        (number, look)
+        for number, look in enumerate(facts.phases)
+        if look is not facts.steady and (facts.steady is None or look.name.partition("/")[0] != MODEL_LOAD)
+    ]
+    gone = [(_fixed_bytes(look), look, _least_later(facts, number)) for number, look in earlier]
+    for size, look, later in sorted(gone, key=lambda entry: _fixed_bytes(entry[2]) - entry[0])[:1]:
+        stays = _fixed_bytes(later)
+        if size - stays < facts.least:
             return
-        phase = look.name.partition("/")[0]
-        whole = sum(copy.bytes for copy in look.held if not copy.freed)
-        times = whole / max(1, whole - (look.beyond_one_bytes or 0))
-        stays = held(look) - extra
-        evidence = [_words_of(look), f"at the end of {phase} {format_bytes(stays) if stays else 'nothing'} is held beyond one copy"]
+        phase, _, inside = look.name.partition("/")
+        evidence = [_words_of(look)]
+        if later is not None:
+            evidence.append(f"{where(later.name)} {format_bytes(stays) if stays else 'nothing'} is held beyond one copy")
         figures = next((figures for figures in facts.measured if figures.name == phase), None)
-        if figures is not None:
-            evidence.append(peaks(facts, figures, look))
-        proposals = (
-            *without_repacking(facts),
-            *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
-            Advice("change the runtime: repack one weight at a time, and free its first copy before the next weight is repacked"),
+        if figures is not None and inside:
+            evidence += peaks(facts, figures, look)
+        moment = "" if later is None else ", for a moment" if inside else ", for a time"
+        yield Finding(
+            "held_at_peak", f"{_times(facts, look)}{moment}", size, look.name, tuple(evidence), tuple(_against_copies(facts, look))
         )
-        title = f"the weights are held {times:.1f} times, for a moment"
-        yield Finding("held_at_peak", title, held(look), look.name, tuple(evidence), proposals)
+
+
+def _least_later(facts: Facts, number: int) -> PhaseLook | None:
+    """The look at the end of a phase, of those behind this one, with the least weights beyond one copy; None if there is none."""
+    ends = [look for look in facts.phases[number + 1 :] if "/" not in look.name]
+    return min(ends, key=_fixed_bytes, default=None)
+
+
+def _fixed_bytes(look: PhaseLook | None) -> int:
+    """The weights beyond one copy that the kernel cannot drop, in bytes."""
+    return 0 if look is None else (look.beyond_one_bytes or 0) - look.droppable_bytes
+
+
+def _times(facts: Facts, look: PhaseLook) -> str:
+    """How many times the weights are held in a look. One that came before its phase's peak may lack copies that were made until then."""
+    whole = sum(copy.bytes for copy in look.held if not copy.freed)
+    once = max(1, whole - (look.beyond_one_bytes or 0))
+    peak = next((figures.rss_peak_bytes for figures in facts.measured if f"{figures.name}/peak" == look.name), 0)
+    times, most = (f"{size / once:.1f}" for size in (whole, whole + max(0, peak - look.rss_bytes)))
+    return f"the weights are held {times if times == most else f'at least {times}'} times"
+
+
+def _against_copies(facts: Facts, look: PhaseLook) -> Iterator[Advice]:
+    yield from without_repacking(facts)
+    yield from facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off")
+    if _size(look, repacked=True, where=(ANONYMOUS, SHARED)) >= facts.least:
+        yield Advice("change the runtime: repack one weight at a time, and free its first copy before the next weight is repacked")
+        return
+    subject = "program" if facts.runtime.name == COMMAND else "runtime"
+    yield Advice(
+        f"change the {subject}: make the next copy piece by piece and free each piece of the first, or use the weights where they were read"
+    )
+    if facts.runtime.name == COMMAND:
+        yield Advice(facts.heap_profile)
 
 
 def without_repacking(facts: Facts) -> Iterator[Advice]:
@@ -167,13 +199,11 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
     look = facts.steady
     if look is None or (_has_xnnpack(facts) and facts.knobs.get("source") != "buffer"):
         return
-    in_file, stored = _size(look, where=(IN_FILE,)), _size(look, repacked=False, where=(ANONYMOUS,))
+    stored = _size(look, repacked=False, where=(ANONYMOUS,))
     if facts.knobs.get("source") == "buffer" and stored >= facts.least:
         buffer = facts.propose("give the runtime the file's name: it maps the file, and the kernel can drop unused pages", source="file")
         yield Finding("read_whole", "the model's file is held in a buffer", stored, look.name, (_words_of(look),), buffer)
         return
-    beyond = (look.beyond_one_bytes or 0) - _made_running(facts) - _repacked_again(facts)
-    twice = min(in_file, stored, max(0, beyond))
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
@@ -181,11 +211,32 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "mapped_and_read",
         "the model's file is mapped, and its weights are read into memory too",
-        twice,
+        _mapped_again(facts),
         look.name,
         (_words_of(look),),
         proposals,
     )
+
+
+def _mapped_again(facts: Facts) -> int:
+    """Bytes of the mapped file's weights that also lie as stored in memory, 0 where the file is held in a buffer or XNNPACK computes from it."""
+    look = facts.steady
+    if look is None or _has_xnnpack(facts):
+        return 0
+    beyond = (look.beyond_one_bytes or 0) - _made_running(facts) - _repacked_again(facts)
+    return max(0, min(_size(look, where=(IN_FILE,)), _size(look, repacked=False, where=(ANONYMOUS,)), beyond))
+
+
+def kept_copies(facts: Facts) -> Iterator[Finding]:
+    """Copies that stay to the end and that no other rule speaks of, such as a file's bytes beside the weights that were copied from them."""
+    look = facts.steady
+    if look is None or facts.knobs.get("source") == "buffer" or _size(look, where=(IN_LIBRARY,)) >= facts.least:
+        return
+    of_xnnpack = _size(look, repacked=True, where=(ANONYMOUS,)) if _has_xnnpack(facts) else 0
+    named = _made_running(facts) + _repacked_again(facts) + _mapped_again(facts) + of_xnnpack
+    rest = min(_fixed_bytes(look), (look.beyond_one_bytes or 0) - named)
+    evidence = (_words_of(look), *when(facts, _fixed_bytes, "the weights beyond one copy"))
+    yield Finding("kept_copies", f"{_times(facts, look)}, to the end", rest, look.name, evidence, tuple(_against_copies(facts, look)))
 
 
 def loop_copies(facts: Facts) -> Iterator[Finding]:

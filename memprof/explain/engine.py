@@ -157,8 +157,9 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _next(job: Job) -> str:
-    return f"{heap_record(job, _HEAP_FOLDER)} shows who allocates it"
+def _heap_profile(job: Job) -> str:
+    """What shows who allocates, with its command. Functions are no phases there."""
+    return f"a heap profile shows who allocates it{', without phases' if job.phases else ''}: {heap_record(job, _HEAP_FOLDER)}"
 
 
 def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[ProcessSnapshot]]:
@@ -172,7 +173,7 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
         ends_alone = by_lines or order.job.phases  # a process that gdb follows cannot be stopped by others
         transients = _transients(plain)
         for share in _TRIP_SHARES:
-            trips = {} if ends_alone else {phase: ground + int(share * height) for phase, (ground, height) in transients.items()}
+            trips = {} if ends_alone else {phase: level + int(share * height) for phase, (level, height, _) in transients.items()}
             tried = _held_at(order, trips, plain, looker, progress)
             if not looks or _inside(tried[1]) > _inside(looks):
                 run, looks, known = tried
@@ -180,9 +181,10 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
                 break
         if ends_alone:
             known += [
-                f"{phase} peaks {format_bytes(height)} above its begin and end, and memprof does not stop it there, because its phases come from "
-                f"{'lines' if by_lines else 'functions'}: with marks (memprof marks) it can; {_next(order.job)}"
-                for phase, (_, height) in transients.items()
+                f"{phase} peaks {format_bytes(height)} above {ground}, and memprof does not stop it there, because its phases come from "
+                f"{'lines' if by_lines else 'functions'}: copies of weights that it holds only then are in no figure. With marks (memprof marks)"
+                f"{'' if by_lines else ', or with functions inside it as phases,'} they are; {_heap_profile(order.job)}"
+                for phase, (_, height, ground) in transients.items()
             ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
         # The process that was started is the one that is stopped.
@@ -245,7 +247,7 @@ def _held_at(
             f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
     remarks += [
-        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_next(order.job)}"
+        f"the transient of {phase} was over before the child could be stopped inside it, so its content is not known; {_heap_profile(order.job)}"
         for phase in filter(None, held.hold_at)
         if not any(look.phase == f"{phase}/peak" for look in looks)
     ]
@@ -268,13 +270,13 @@ def _of_program(plain: Run, looks: Sequence[ProcessSnapshot]) -> Iterator[str]:
             yield f"mapped files at the last look: {named}"
 
 
-def _transients(plain: Run) -> dict[str, tuple[int, int]]:
-    """Phases whose peak lies clearly above their begin and end: the larger of these two, and the peak's height above it, in bytes."""
+def _transients(plain: Run) -> dict[str, tuple[int, int, str]]:
+    """Phases whose peak lies clearly above their begin and end: the larger of these two, the peak's height above it, in bytes, and which it is."""
     found = {}
     for mark in plain.marks:
-        ground = max(mark.rss_begin_bytes or 0, mark.rss_end_bytes or 0)
-        if mark.phase not in (STARTUP, EXECUTE, RUN) and mark.rss_end_bytes and mark.height_bytes - ground >= _TRIP_LEAST:
-            found[mark.phase] = (ground, mark.height_bytes - ground)
+        level, ground = max((mark.rss_end_bytes or 0, "its end"), (mark.rss_begin_bytes or 0, "its begin"))
+        if mark.phase not in (STARTUP, EXECUTE, RUN) and mark.rss_end_bytes and mark.height_bytes - level >= _TRIP_LEAST:
+            found[mark.phase] = (level, mark.height_bytes - level, ground)
     return found
 
 
@@ -315,7 +317,7 @@ def _explanation(
         shapes=", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
         loops=graph.loops,
         ends_alone=bool(job.phases or job.phase_regexes),
-        heap_record=heap_record(job, _HEAP_FOLDER),
+        heap_profile=_heap_profile(job),
     )
     return Explanation(
         memprof_explain=SCHEMA,

@@ -23,6 +23,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
         copy_rules.shared_repacked,
         copy_rules.xnnpack,
         copy_rules.mapped_and_read,
+        copy_rules.kept_copies,
     ),
     *(copy_rules.loop_copies, memory_rules.kept, memory_rules.arenas, memory_rules.arena_too_large, memory_rules.transformed),
     *(memory_rules.scratch, memory_rules.huge, memory_rules.outputs, memory_rules.moved, memory_rules.transient),

@@ -230,6 +230,13 @@ def transient(facts: Facts) -> Iterator[Finding]:
     yield Finding("transient", title, worst.transient_bytes, f"{worst.name}/peak", tuple(evidence), proposals)
 
 
+def _without_look(facts: Facts) -> Iterator[Advice]:
+    """What shows the content of a peak that no look came near."""
+    if facts.ends_alone:
+        yield Advice("mark the phases in the source (memprof marks): memprof then looks near their peaks too")
+    yield Advice(f"no look came near this peak; {facts.heap_profile}")
+
+
 def _momentary(facts: Facts) -> tuple[list[PhaseFigures], int]:
     """The fewest phases that peak above their ends and without whose transients PEAK would be less, as they ran, and that PEAK; none where
     a phase that stays as high has it too."""
@@ -252,7 +259,7 @@ def _holds_copies(facts: Facts, phase: PhaseFigures) -> bool:
 
 def _peak_evidence(facts: Facts, phase: PhaseFigures, look: PhaseLook | None) -> Iterator[str]:
     """How far a phase peaks above its end, and of what."""
-    yield peaks(facts, phase, look)
+    yield from peaks(facts, phase, look)
     end = facts.phase(phase.name)
     if look is None or end is None:
         return
@@ -261,10 +268,3 @@ def _peak_evidence(facts: Facts, phase: PhaseFigures, look: PhaseLook | None) ->
     yield (
         f"near its peak it had more than at its end: {', '.join(parts)}" if parts else "near its peak it has the same slices as at its end"
     )
-
-
-def _without_look(facts: Facts) -> Iterator[Advice]:
-    """What shows the content of a peak that no look came near."""
-    if facts.ends_alone:
-        yield Advice("mark the phases in the source (memprof marks): memprof then looks near their peaks too")
-    yield Advice(f"no look came near this peak; a heap profile shows who allocates it: {facts.heap_record}")

@@ -24,8 +24,8 @@ class Facts(Struct, frozen=True):
     shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE, none if they are too short to be polled one by one;
     ran: how many there were. threads: None where the runtime chooses. unread_bytes: the size of mapped tables of which too few rows were read to find
     a copy of them. native: the runtime of the same package that is measured without an interpreter, None if there is none here. loops: its model is
-    known to run a graph again and again. ends_alone: phases come from functions or lines, so that no look comes inside one. heap_record: the
-    command that profiles its heap.
+    known to run a graph again and again. ends_alone: phases come from functions or lines, so that no look comes inside one. heap_profile: what shows
+    who allocates, with its command.
     """
 
     runtime: Runtime
@@ -41,7 +41,7 @@ class Facts(Struct, frozen=True):
     native: str | None = None
     loops: bool = False
     ends_alone: bool = False
-    heap_record: str = "memprof heap record"
+    heap_profile: str = "a heap profile shows who allocates it: memprof heap record"
 
     @property
     def least(self) -> int:
@@ -86,12 +86,14 @@ class Facts(Struct, frozen=True):
         return (Advice(text, settings, calls=self.runtime.in_program(settings)),) if single else ()
 
 
-def peaks(facts: Facts, figures: PhaseFigures, look: PhaseLook | None) -> str:
-    """How far a phase peaks above its end, and how far the process had come when it was looked at, if that was before its peak."""
-    text = f"{figures.name} peaks {format_bytes(figures.transient_bytes)} above its end"
-    if look is None or figures.rss_peak_bytes - look.rss_bytes < facts.least:
-        return text
-    return f"{text}; the look came on the way there, at {format_bytes(look.rss_bytes)} of {format_bytes(figures.rss_peak_bytes)}"
+def peaks(facts: Facts, figures: PhaseFigures, look: PhaseLook | None) -> Iterator[str]:
+    """How far a phase peaks above its end, if its end is known, and how far the process had come when it was looked at, if that was before its
+    peak."""
+    parts = [f"{figures.name} peaks {format_bytes(figures.transient_bytes)} above its end"] if figures.rss_end_bytes is not None else []
+    if look is not None and figures.rss_peak_bytes - look.rss_bytes >= facts.least:
+        parts.append(f"the look came on the way there, at {format_bytes(look.rss_bytes)} of {format_bytes(figures.rss_peak_bytes)}")
+    if parts:
+        yield "; ".join(parts)
 
 
 def when(facts: Facts, size: Callable[[PhaseLook], int], subject: str) -> Iterator[str]:

@@ -94,6 +94,7 @@ class LimitPoint(Struct, frozen=True):
 
     Where some runs failed, the figures are of the others. runs: how many there were; a limit that only the search tried has one. times_ns: the
     median iteration of each run that did not fail. charged_bytes: the most that a group of those was charged, None if there was no group.
+    late: the trials that were ended by time and tried again, in words, empty if there were none.
     """
 
     limit_bytes: int | None
@@ -105,14 +106,15 @@ class LimitPoint(Struct, frozen=True):
     runs: int = 1
     times_ns: tuple[float, ...] = ()
     charged_bytes: int | None = None
+    late: str = ""
 
 
 class Fitted(Struct, frozen=True):
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
     records. interrupted: by Ctrl-C or SIGTERM, after the first part. within_bytes: the only limit that was tried, None if the least was searched.
-    env: the variables that a program needs for the same settings. calls: the knobs that were set, in the runtime's own words.
-    tune_command: a command line that searches settings within the limit that was given, empty without one. gate_command: one that holds later runs
-    to a budget, before and behind its size. held: what other processes held of its files, for which its group was not charged.
+    env: the variables that a program needs for the same settings. calls: the knobs and the number of threads that were set, in the runtime's own
+    words. tune_command: a command line that searches settings within the limit that was given, empty without one. gate_command: one that holds
+    later runs to a budget, before and behind its size. held: what other processes held of its files, for which its group was not charged.
     """
 
     model: str
@@ -180,6 +182,7 @@ class _Fitter:
         self._plain_time = 0.0
         self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
         self._stopped = False  # by Ctrl-C or SIGTERM
+        self._begin_ns = self._announced_ns = self._trials = 0
         self._remarks: list[str] = []
 
     def run(self) -> Fitted:
@@ -210,6 +213,7 @@ class _Fitter:
                 if self._is_time_up():
                     self._remark(f"{name}: the time was up before it was searched; a longer --time searches it.")
                     continue
+                self._announce_again(self._runs_to_come(upper, len(self._request.parts) - len(searches)))
                 searches.append(self._searched(name, upper))
             for search in searches:
                 if search.part == WHOLE:
@@ -222,6 +226,7 @@ class _Fitter:
         self._see_held_files()
         curve = [point for search in searches if search.part == WHOLE for point in search.curve]
         suite, within = self._request.suite, self._request.within
+        threads = {"threads": str(job.threads)} if job.threads else {}
         return Fitted(
             job.model.name,
             job.runtime,
@@ -239,7 +244,7 @@ class _Fitter:
             interrupted or self._stopped,
             within,
             self._order.settings_env,
-            () if self._program else self._order.runtime.in_program({**suite.set, **suite.only.set}),
+            () if self._program else self._order.runtime.in_program({**suite.set, **suite.only.set, **threads}),
             tune_line(suite, self._order, exact_bytes(within)) if within is not None else "",
             gate_line(suite, self._order),
             self._held,
@@ -287,16 +292,16 @@ class _Fitter:
         self._patience_ns = given_ns or max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._request.max_time or 0)) * took_ns))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
-        self._announce(self._runs_to_come(self._ceiling(run)), took_ns)
+        self._announce(_PLAIN_RUNS + self._runs_to_come(self._ceiling(run), len(self._request.parts)), took_ns)
 
-    def _runs_to_come(self, upper: int) -> int:
-        """About how many runs the search will take, if luck neither helps nor hinders."""
+    def _runs_to_come(self, upper: int, parts: int) -> int:
+        """About how many runs the search of so many parts and the curve will take, if luck neither helps nor hinders."""
         if self._request.within is not None:
-            return _PLAIN_RUNS + CONFIRMATIONS
+            return CONFIRMATIONS
         high = _start(upper)
         runs_a_part = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
         curve = 1 + len(_CURVE) if WHOLE in self._request.parts else 0  # its first point confirms the least limit
-        return runs_a_part * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
+        return runs_a_part * parts + _PLAIN_RUNS * curve
 
     def _announce(self, count: int, took_ns: int) -> None:
         duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
@@ -309,12 +314,25 @@ class _Fitter:
         else:
             in_all = f"--time ends the search before that, in {_long(left_ns)}"
         self._progress.say(f"about {counted(count, 'run')} will follow, {duration}: {in_all}")
+        self._trials, self._begin_ns = 0, time.monotonic_ns()
+        self._announced_ns = self._begin_ns + high_ns
+
+    def _announce_again(self, count: int) -> None:
+        """A new estimate by the runs so far, where the rest goes on longer than was announced; --time ends it as it was announced."""
+        now_ns = time.monotonic_ns()
+        each_ns = (now_ns - self._begin_ns) // self._trials
+        left_ns = count * each_ns
+        if self._end_ns is None and now_ns + left_ns > self._announced_ns:
+            self._announced_ns = now_ns + left_ns
+            runs = f"about {counted(count, 'run')} will follow, {format_duration(each_ns)} each so far"
+            self._progress.say(f"it takes longer than announced: {runs}, {_long(left_ns)} more")
 
     # -- trials
 
     def _trial(self, limit: int | None, *, part: str = WHOLE, name: str = "") -> Run:
         """A run under a limit in bytes, over all of it or over a phase alone. limit: None for none."""
         executes = part not in (MODEL_LOAD, PREPARE)
+        self._trials += 1
         variant = name or f"{part} in {format_bytes(limit or 0)}"
         job = replace(
             self._order.job,
@@ -351,7 +369,7 @@ class _Fitter:
             run = self._trial(limit, part=part, name=name)
             late = run.outcome.status == "timeout" and self._request.suite.timeout_ns is None
             if late and not self._is_time_up() and self._is_busy():
-                search.late = max(search.late, limit)
+                search.late.setdefault(limit, []).append(run.job.timeout_ns)
                 run = self._trial_again(run, limit, part)
         except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
@@ -467,6 +485,7 @@ class _Fitter:
         """Measure limits above the least one that was found. A failure among them raises the least limit, which is confirmed again."""
         if search.found is None or self._request.within is not None:
             return
+        self._announce_again(self._runs_to_come(upper, 0))
         for factor in _CURVE:
             limit = _whole_pages(search.found * factor)
             if limit > upper * 1.05 or self._stopped:
@@ -489,7 +508,9 @@ class _Fitter:
         sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
         worked = search.worked.get(self._request.within or least or 0, 0)
         touched_most = max(sizes, default=None)
-        return PartLimit(name, least, peak, touched_most, search.trials, worked, search.failed, search.complete, search.late)
+        return PartLimit(
+            name, least, peak, touched_most, search.trials, worked, search.failed, search.complete, max(search.late, default=0)
+        )
 
     def _ceiling(self, run: Run) -> int:
         """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""
@@ -502,8 +523,9 @@ class _LimitSearch(Struct):
     """What is known about the limits on a part, in bytes.
 
     wanted: how often the least must work. runs: all runs of each limit. worked: how often each limit worked. failed: the highest that failed, 0 for
-    none. late: the highest that had a run ended by time and tried again, 0 for none. trials: how many there were. found: the least limit before those
-    of the curve were measured. complete: whether it was not ended by the time or by the user before the least limit was known.
+    none. late: of each limit with runs that were ended by time and tried again, after how many ns each was. trials: how many there were. found: the
+    least limit before those of the curve were measured. complete: whether it was not ended by the time or by the user before the least limit was
+    known.
     """
 
     part: str
@@ -511,7 +533,7 @@ class _LimitSearch(Struct):
     runs: dict[int, list[Run]] = field(default_factory=dict)
     worked: dict[int, int] = field(default_factory=dict)
     failed: int = 0
-    late: int = 0
+    late: dict[int, list[int]] = field(default_factory=dict)
     trials: int = 0
     found: int | None = None
     complete: bool = True
@@ -524,7 +546,11 @@ class _LimitSearch(Struct):
     @property
     def curve(self) -> list[LimitPoint]:
         """The limits from the least that was found, failures among them."""
-        return [_at(limit, self.runs[limit]) for limit in sorted(self.runs) if self.found is not None and limit >= self.found]
+        return [
+            _at(limit, self.runs[limit], self.late.get(limit, ()))
+            for limit in sorted(self.runs)
+            if self.found is not None and limit >= self.found
+        ]
 
     @property
     def words(self) -> str:
@@ -535,10 +561,10 @@ class _LimitSearch(Struct):
         return f"{f'{format_bytes(self.failed)} failed' if self.failed else 'no limit failed'}, and {worked}"
 
 
-def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
+def _at(limit: int | None, runs: Sequence[Run], late_ns: Sequence[int] = ()) -> LimitPoint:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
-        return LimitPoint(limit, None, None, None, _ended(runs), runs=len(runs))
+        return LimitPoint(limit, None, None, None, _ended(runs), runs=len(runs), late=_late(late_ns, len(runs)))
     counts = [
         [count for run in completed if (count := _faults(run, name)) is not None] for name in ("minor_faults", "major_faults", "refaults")
     ]
@@ -546,7 +572,8 @@ def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
     times = tuple(_time(run) for run in completed)
     charges = [run.charged.peak_bytes for run in completed if run.charged is not None and run.charged.peak_bytes is not None]
     charged = max(charges, default=None)
-    return LimitPoint(limit, statistics.median(times), faults[0], faults[1], _ended(runs), faults[2], len(runs), times, charged)
+    ended, late = _ended(runs), _late(late_ns, len(runs))
+    return LimitPoint(limit, statistics.median(times), faults[0], faults[1], ended, faults[2], len(runs), times, charged, late)
 
 
 def _time(run: Run) -> float:
@@ -587,6 +614,13 @@ def _ended(runs: Sequence[Run]) -> str | None:
     failed = [run.outcome for run in runs if not run.outcome.ok]
     reasons = dict.fromkeys("out of memory" if _out_of_memory(outcome) else outcome.word for outcome in failed)
     return f"{len(failed)} of {len(runs)} failed ({', '.join(reasons)})" if failed else None
+
+
+def _late(late_ns: Sequence[int], runs: int) -> str:
+    """How many trials were ended by time and tried again: `1 of 2 was ended after 5 s`; empty if none was. runs: those that count."""
+    if not late_ns:
+        return ""
+    return f"{len(late_ns)} of {runs + len(late_ns)} {'was' if len(late_ns) == 1 else 'were'} ended after {format_duration(min(late_ns))}"
 
 
 def _start(upper: int) -> int:

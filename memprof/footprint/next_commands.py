@@ -1,4 +1,5 @@
-"""The command lines that go on from an answer of `tune` or `fit`: one that searches settings within a limit, and one that holds a size in CI."""
+"""The command lines that go on from an answer of `tune` or `fit`: one that searches settings within a limit, one that finds the least limit of
+settings, and one that holds a size in CI."""
 
 from __future__ import annotations
 
@@ -16,10 +17,19 @@ from ..subjects.suite import Suite
 
 def tune_line(suite: Suite, order: Order, budget: str) -> str:
     """The words for a shell that search settings whose PEAK is at most the budget. suite: of one subject, as it was given. order: that of it."""
-    given = options(_given(suite, order))
+    return _of_one("tune", suite, order, "--budget", budget)
+
+
+def fit_line(suite: Suite, order: Order) -> str:
+    """The words for a shell that find the least limit under which a subject works. suite, order: see above."""
+    return _of_one("fit", suite, order)
+
+
+def _of_one(command: str, suite: Suite, order: Order, *more: str) -> str:
+    given = [*options(_given(suite, order)), *more]
     if order.argv is not None:
-        return shlex.join(["memprof", "tune", *given, "--budget", budget, "--", *order.job.argv])
-    return shlex.join(["memprof", "tune", *suite.models, "-r", suite.only.runtime, *given, "--budget", budget])
+        return shlex.join(["memprof", command, *given, "--", *order.job.argv])
+    return shlex.join(["memprof", command, *suite.models, "-r", suite.only.runtime, *given])
 
 
 def gate_line(suite: Suite, order: Order) -> tuple[str, str]:

@@ -509,7 +509,9 @@ class Outcome(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """How it ended, in a word or two: `SIGSEGV`, `exit code 3`, `timeout`."""
+        """How it ended, in a word or two: `SIGSEGV`, `exit code 3`, `timeout`; `not measured` where memprof's side refused."""
+        if self.status == "refused":
+            return "not measured"
         return self.signal or (f"exit code {self.exit_code}" if self.status == "exit" and self.exit_code else self.status)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -18,7 +18,7 @@ from ..base.errors import InputError, UndecidedError, UsageError, there_are
 from ..base.units import counted, format_bytes
 from ..records import metrics, settings, summary
 from ..records.summary import Key, Row, VariantKey
-from ..records.types import Run
+from ..records.types import PEAK, Run
 from . import input_files, machine_spread
 from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
 
@@ -59,8 +59,8 @@ class Ground(Struct, frozen=True):
 class Comparison(Struct, frozen=True):
     """All differences, the variants that only one side has, and sentences for the user.
 
-    grounds: of each variant that both sides have. ran: a run of each of them, for the shapes of its inputs, by side (see
-    memprof.verdicts.input_files). measured: a run of each variant and side, for its versions and machine.
+    grounds, peak_phases: of each variant that both sides have; peak_phases: base's and head's phase of PEAK. ran: a run of each of them, for the
+    shapes of its inputs, by side (see memprof.verdicts.input_files). measured: a run of each variant and side, for its versions and machine.
     """
 
     differences: tuple[Difference, ...]
@@ -68,6 +68,7 @@ class Comparison(Struct, frozen=True):
     only_head: tuple[Key, ...]
     remarks: tuple[str, ...]
     grounds: Mapping[VariantKey, Ground] = field(default_factory=dict)
+    peak_phases: Mapping[VariantKey, tuple[str, str]] = field(default_factory=dict)
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     measured: tuple[Run, ...] = ()
 
@@ -151,11 +152,13 @@ def _compare(
         tuple(place.on(head[place][0].machine.name) for place in head if place not in base),
         (
             *_ways(base, head),
+            *_phase_remarks(common, base, head),
             *_swap_remarks(swapped),
             *machine_spread.deviating([run for side in (base, head) for group in side.values() for run in group]),
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
         {place: ground(base[place], head[place]) for place in common},
+        {place: (summary.peak_phase(base[place]), summary.peak_phase(head[place])) for place in common},
         input_files.of_sides(base, {place: head[place] for place in common}),
         tuple(next((run for run in side[place] if run.about), side[place][0]) for side in (base, head) for place in common),
     )
@@ -243,6 +246,23 @@ def _ways(base: dict[VariantKey, list[Run]], head: dict[VariantKey, list[Run]]) 
     pairs = [(place.label, _way(base[place]), _way(head[place])) for place in base if place in head]
     surroundings, asked = settings.difference_remarks(pairs)
     return [*surroundings, *asked]
+
+
+def _phase_remarks(
+    common: Iterable[VariantKey], base: Mapping[VariantKey, Sequence[Run]], head: Mapping[VariantKey, Sequence[Run]]
+) -> Iterator[str]:
+    """A sentence for each side of a variant that has phases which the other lacks: no row compares these."""
+    for place in common:
+        before, after = _heights(base[place]), _heights(head[place])
+        for name, own, other in (("base", before, after), ("head", after, before)):
+            only = [f"{phase} (RSS peak {format_bytes(size)})" for phase, size in own.items() if phase not in other]
+            if only and other:
+                yield f"{place.label}: only the {name} has {', '.join(only)}"
+
+
+def _heights(runs: Sequence[Run]) -> dict[str, float]:
+    """The median peak of each phase, in bytes."""
+    return {row.phase: row.median for row in summary.summarise(runs, ("rss_peak_bytes",)) if row.phase != PEAK}
 
 
 def _swap_remarks(rows: Sequence[Difference]) -> list[str]:

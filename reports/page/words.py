@@ -123,7 +123,7 @@ def _differing(runs: Sequence[Run]) -> list[str]:
 
 _HOW = {
     "import": "the runtime could not be imported",
-    "refused": "the job was refused",
+    "refused": "it could not be measured",
     "error": "the runtime raised an error",
     "start": "it could not be started",
 }

@@ -27,7 +27,7 @@ from memprof.records.types import Run
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import formula, passing
+from ..tables.scale import arena_sizes, formula, passing
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
@@ -84,7 +84,7 @@ def picture(scaled: Scaled) -> Figure:
     drawn = _drawn(scaled, points)
     size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
     sheet = Sheet(
-        f"{scaled.main} as a law",
+        f"{scaled.main} by {scaled.source}" if scaled.simulated else f"{scaled.main} as a law",
         " · ".join(text for text in (title(scaled), _drawn_as(scaled)) if text),
         {scaled.model: _ABOVE + _HIGH + _BELOW},
         finding=_finding(scaled),
@@ -199,18 +199,16 @@ def _finding(scaled: Scaled) -> str:
     law = scaled.law
     if scaled.undecided or law is None:
         return f"{scaled.model}: {'the law is undecided' if scaled.undecided else f'no simple law holds for {scaled.main}'}"
+    if scaled.simulated:
+        return arena_sizes(scaled)
     return formula(scaled, law) if _short(formula(scaled, law)) else ""
 
 
 def _drawn_as(scaled: Scaled) -> str:
     """Whose curve it is, if it is not that of the law in the title."""
     law = scaled.law
-    if scaled.undecided or law is None:
+    if scaled.undecided or law is None or scaled.simulated:
         return ""
-    if law.planned:
-        return "as the runtime's arenas are planned"
-    if law.simulated:
-        return "as the simulated arena has it"
     return "" if _short(formula(scaled, law)) else "the law below"
 
 
@@ -219,8 +217,8 @@ def _law_below(scaled: Scaled) -> list[str]:
     if law is None or scaled.undecided:
         return []
     said = formula(scaled, law)
-    if law.simulated:
-        return [f"The nearest law without {'these plans' if law.planned else 'steps'}: {said}."]
+    if scaled.simulated:
+        return [f"The nearest sum without {'these plans' if law.planned else 'steps'}: {said}."]
     return ([] if _short(said) else [f"{said}."]) + (["The arena's steps are around the law."] if law.steps else [])
 
 
@@ -307,7 +305,7 @@ def _legend(drawn: _Drawn) -> list[LegendEntry]:
     if drawn.unmeasured:
         entries.append(LegendEntry("not measured", line=_UNMEASURED))
     if scaled.law is not None:
-        entries.append(LegendEntry("95% of the law", fill=style.Fill("#DCE9F4")))
+        entries.append(LegendEntry(f"95% of {scaled.source}", fill=style.Fill("#DCE9F4")))
         corners = [{**dict(others), drawn.name: end} for others in drawn.curves for end in drawn.ends]
         if any(prediction.beyond for prediction in scaled.predict(corners)):
             entries.append(LegendEntry("beyond the measured range", line={"linestyle": _DASHED, "linewidth": 1.3}))

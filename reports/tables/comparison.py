@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
-from memprof.base.units import counted
+from memprof.base.units import counted, format_bytes
 from memprof.records import metrics
 from memprof.verdicts.compare import Comparison, Difference
 
@@ -14,10 +15,12 @@ from . import grid, headline, inputs
 from .grid import Section, TextTable, Unit
 
 _WORDS = {"more": "more", "less": "less", "noise": "within noise", "too few": "too few repeats"}
+_SAME = "the same"  # to as many digits as the table has
+_EVERY_PHASE = ("time_ns", "rss_peak_bytes")  # metrics of which a variant that differs has all phases: those that stay the same count too
 
 
 def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None, format: str = "markdown") -> str:
-    """The comparison as Markdown or as text, a sentence first, or the same content as JSON. all_rows: those within noise too."""
+    """The comparison as Markdown or as text, a sentence first, or the same content as JSON. all_rows: those that stay the same too."""
     if format == "json":
         return _json(comparison)
     say, first = grid.say_in(format), headline.of_comparison(comparison)
@@ -26,17 +29,25 @@ def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None =
 
 def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None) -> Section:
     """One table per metric, and the geometric means of the ratios where there are several rows of each phase."""
-    rows = [row for row in comparison.differences if all_rows or row.verdict != "noise"]
-    tables = [_table([row for row in rows if row.metric == name], unit) for name in dict.fromkeys(row.metric for row in rows)]
+    names = list(dict.fromkeys(row.metric for row in comparison.differences))
+    units = {name: _unit([row for row in comparison.differences if row.metric == name], unit) for name in names}
+    differing = [row.verdict != "noise" and not _is_same(row, units[row.metric]) for row in comparison.differences]
+    whole = {(row.key, row.metric) for row in itertools.compress(comparison.differences, differing) if row.metric in _EVERY_PHASE}
+    rows = [
+        row for row, differs in zip(comparison.differences, differing, strict=True) if all_rows or differs or (row.key, row.metric) in whole
+    ]
+    tables = [_table(shown, units[name]) for name in names if (shown := [row for row in rows if row.metric == name])]
     if len({row.key for row in comparison.differences}) > 1:
         tables.append(_means(comparison))
     folded = len(comparison.differences) - len(rows)
     notes = inputs.notes(comparison.ran)
     if folded:
         verb, pronoun = ("is", "it") if folded == 1 else ("are", "them")
-        notes.append(f"{counted(folded, 'row')} {verb} within noise and left out; --all shows {pronoun}.")
+        notes.append(f"{counted(folded, 'row')} {verb} the same or within noise, and left out; --all shows {pronoun}.")
+    bound = max((run.machine.peak_bound_bytes for run in comparison.measured), default=0)
     notes.append(
-        "The 95% interval of the difference is by bootstrap. Beyond noise: by a rank test at 0.01, with at least 5 repeats per side."
+        "The 95% interval of the difference is by bootstrap. Beyond noise: by a rank test at 0.01, with at least 5 repeats per side"
+        f"{f', and of a peak by more than the {format_bytes(bound)} to which the kernel counts it' if bound else ''}."
     )
     notes += exactness_notes(side.exact for row in rows for side in (row.base, row.head))
     for side, keys in (("base", comparison.only_base), ("head", comparison.only_head)):
@@ -45,9 +56,21 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     return Section("", tuple(tables), (*notes, *comparison.remarks, *([origin] if origin else [])))
 
 
-def _table(rows: Sequence[Difference], wanted: str | None) -> TextTable:
-    metric = metrics.METRICS[rows[0].metric]
-    unit = grid.choose_unit(metric.unit, [value for row in rows for value in (row.base.median, row.head.median)], wanted)
+def _unit(rows: Sequence[Difference], wanted: str | None) -> Unit:
+    values = [value for row in rows for value in (row.base.median, row.head.median)]
+    return grid.choose_unit(metrics.METRICS[rows[0].metric].unit, values, wanted)
+
+
+def _is_same(row: Difference, unit: Unit) -> bool:
+    """Whether a difference beyond noise is none to as many digits as a table has."""
+    return row.verdict in ("more", "less") and not any(digit in "123456789" for digit in _difference(row, unit))
+
+
+def _difference(row: Difference, unit: Unit) -> str:
+    return _signed(row.difference / unit.size, row.base.median / unit.size)
+
+
+def _table(rows: Sequence[Difference], unit: Unit) -> TextTable:
     threads = any(row.key.threads for row in rows)
     header = (
         "model",
@@ -62,7 +85,7 @@ def _table(rows: Sequence[Difference], wanted: str | None) -> TextTable:
         "verdict",
     )
     texts = tuple((*_labels(row, threads), *_figures(row, unit)) for row in rows)
-    return TextTable(unit.caption(metric.title), header, texts, 4 if threads else 3)
+    return TextTable(unit.caption(metrics.METRICS[rows[0].metric].title), header, texts, 4 if threads else 3)
 
 
 def _labels(row: Difference, threads: bool) -> tuple[str, ...]:
@@ -71,15 +94,15 @@ def _labels(row: Difference, threads: bool) -> tuple[str, ...]:
 
 
 def _figures(row: Difference, unit: Unit) -> tuple[str, ...]:
-    base, head, difference = (value / unit.size for value in (row.base.median, row.head.median, row.difference))
+    base, head = row.base.median / unit.size, row.head.median / unit.size
     low, high = (value / unit.size for value in row.interval)
     return (
         ("" if row.base.exact else "~") + grid.number(base),
         ("" if row.head.exact else "~") + grid.number(head),
-        _signed(difference, base),
+        _difference(row, unit),
         f"{row.ratio:.3f}" if row.ratio is not None else "-",
         f"{_signed(low, base)} to {_signed(high, base)}" if row.verdict != "too few" else "-",
-        _WORDS[row.verdict],
+        _SAME if _is_same(row, unit) else _WORDS[row.verdict],
     )
 
 

@@ -26,6 +26,7 @@ from memprof.explain.records import (
     Explanation,
     Finding,
     Held,
+    PhaseLook,
     Verified,
     where,
 )
@@ -294,16 +295,28 @@ def waterfall(explanation: Explanation) -> TextTable:
     if any(phase.device_bytes for phase in phases):
         rows.append(row(DEVICE, (phase.device_bytes for phase in phases)))
     rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in phases)))
-    transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
-    above = ("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in phases)
-    rows.append(("the phase's peak above its end", *above))
+    if any("/" not in phase.name for phase in phases):
+        transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
+        above = ("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in phases)
+        rows.append(("the phase's peak above its end", *above))
     if any(phase.beyond_one_bytes is not None for phase in phases):
         rows.append(row("weights beyond one copy", (phase.beyond_one_bytes for phase in phases)))
         rows.append(row("of these in files' clean pages", (phase.droppable_bytes for phase in phases)))
         if any(phase.unplaced_bytes for phase in phases):
             rows.append(row("weights of which no copy was found", (phase.unplaced_bytes for phase in phases)))
-    heads = (short(phase.name) for phase in phases)
-    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(rows))
+    return TextTable(unit.caption("What the resident set consists of"), ("slice", *_heads(explanation, phases)), tuple(rows))
+
+
+def _heads(explanation: Explanation, looks: Iterable[PhaseLook]) -> tuple[str, ...]:
+    """The names of looks. One at the end of a phase that had held clearly more, with no look at that, has it in its name: else what such a phase
+    held before seems to be there."""
+    peaks = {phase.name: phase.rss_peak_bytes for phase in explanation.measured}
+    missed = {
+        look.name
+        for look in explanation.phases
+        if look.rss_bytes < SEEN_SHARE * peaks.get(look.name, 0) and explanation.phase(f"{look.name}/peak") is None
+    }
+    return tuple(f"{short(look.name)} end" if look.name in missed else short(look.name) for look in looks)
 
 
 def short(name: str) -> str:
@@ -329,12 +342,10 @@ def _copies(explanation: Explanation) -> TextTable | None:
         cells = []
         for phase in looked:
             alike = [copies for copies in phase.held if _kind(copies) == (layout, converted, place, freed)]
-            cells.append(f"{_cell(alike[0].bytes, unit.size, largest)} of {alike[0].copies}" if alike else "-")
+            cells.append(f"{_cell(alike[0].bytes, unit.size, largest)} ({alike[0].copies})" if alike else "-")
         rows.append((f"{layout}{f' as {converted}' if converted else ''}", f"{place}{', freed' if freed else ''}", *cells))
-    heads = tuple(short(phase.name) for phase in looked)
-    return TextTable(
-        f"{unit.caption('Copies of weights')}, of so many {explanation.noun}s' copies", ("layout", "where", *heads), tuple(rows), labels=2
-    )
+    caption = f"{unit.caption('Copies of weights')}, in brackets the number of copied {explanation.noun}s"
+    return TextTable(caption, ("layout", "where", *_heads(explanation, looked)), tuple(rows), labels=2)
 
 
 def _kind(copies: Held) -> tuple[str, str, str, bool]:

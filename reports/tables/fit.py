@@ -26,8 +26,9 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     if format == "json":
         return json.dumps({**to_builtins(fitted), "resources": found and to_builtins(found)}, indent=1)
     say, code = grid.say_in(format), format != "text"
-    text = f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format)}"
-    ends = [headline.in_program(fitted.settings, fitted.calls, code), _next(fitted, found, code)]
+    text = f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format, fitted.threads)}"
+    called = ",".join(filter(None, (fitted.settings, f"threads={fitted.threads}" if fitted.threads else "")))
+    ends = [headline.in_program(called, fitted.calls, code), _next(fitted, found, code)]
     return "\n\n".join([text, *filter(None, ends)])
 
 
@@ -88,14 +89,16 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
     ]
     if any(point.refaults is not None for point in curve):
         columns.append(("refaults", [_count(point.refaults) for point in curve]))
-    if any(point.ended for point in curve):
-        columns.append(("failures", [point.ended or "none" for point in curve]))
+    failures = [", ".join(filter(None, (point.ended, point.late))) for point in curve]
+    if any(failures):
+        columns.append(("failures", [words or "none" for words in failures]))
     return grid.of_columns("Under a limit over the whole run", columns)
 
 
 def _noise(point: LimitPoint, plain: LimitPoint) -> str:
-    """A mark on a time that the limit did not make: its runs took as long as some with no limit, or no page had to be read or found again."""
-    if point is plain or not point.time_ns or not plain.time_ns:
+    """A mark on a time that the limit did not make: its runs took as long as some with no limit, or no page had to be read or found again. None
+    where a run was ended by time: the limit may have made it slow."""
+    if point is plain or not point.time_ns or not plain.time_ns or point.late:
         return ""
     sides = point.times_ns, plain.times_ns
     overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides)) and point.time_ns < _SLOW * plain.time_ns
@@ -226,8 +229,8 @@ def _notes(fitted: Fitted) -> list[str]:
         notes.append("Where some runs failed, time and page faults are medians of those that worked.")
     if any(_noise(point, fitted.curve[-1]) for point in fitted.curve):
         notes.append(
-            f"{_OTHER_CAUSE}: the runs took as long as some with no limit, or the kernel took no page from them, so that the "
-            "difference comes from elsewhere."
+            f"{_OTHER_CAUSE}: some runs with no limit took as long, or the kernel took no page from these runs. Something else made the "
+            "difference."
         )
     found = fitted.whole is not None and fitted.whole.least_bytes is not None and fitted.within_bytes is None
     if found and fitted.exact and resources.fast_limit(fitted) is None:

@@ -160,8 +160,9 @@ def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str
 
 # A command or an option of memprof between backticks, which a sentence for terminals has too; nothing in it would have to be escaped.
 _OWN_CODE = re.compile(r"(`(?:memprof |--)[^`\\|<]*`)")
-# A word with an angle bracket in which nothing has to be escaped once it is code, without the stop behind it.
-_IN_BRACKETS = re.compile(r"(?<!\S)([^\s`|\\]*<[^\s`|\\]*?)(?=[,.:;]*(?:\s|$))")
+# A word with an angle bracket in which nothing has to be escaped once it is code, without the stop behind it. A pair of brackets may have blanks
+# between them: `std::vector<long int>&`.
+_IN_BRACKETS = re.compile(r"(?<!\S)([^\s`|\\<]*<(?:(?! )[^`|\\<>\n]*>)?[^\s`|\\]*?)(?=[,.:;]*(?:\s|$))")
 
 
 def escaped(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
 from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
@@ -13,7 +13,7 @@ from memprof.records.metrics import BYTES, amount
 from memprof.records.modes import middle
 from memprof.records.settings import PACKAGE
 from memprof.records.summary import Key, Row, first_highest
-from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, STARTUP, Run
+from memprof.records.types import EXECUTE, GENERATE, PEAK, RELEASE, REQUEST, STARTUP, Run
 from memprof.verdicts.baseline import BaselineEntry
 from memprof.verdicts.compare import Comparison, Difference, Ground, Verdict, compare_groups, ground, ground_of
 from memprof.verdicts.ranks import bootstrap
@@ -27,7 +27,6 @@ _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
 _LEAST_MODEL, _SEEN_IN = 1 << 20, (0.1, 10.0)  # bytes of a model, and times its size, of which the model is the cause
 _MOST_MODELS, _MOST_TITLED = 3, 2  # that the sentence and a picture's title have
 Groups = Mapping[Key, Sequence[Run]]
-_Moved = TypeVar("_Moved", Difference, Judged)
 _WORTH_A_RATIO = 1.1
 _TIMES = 2  # from which a ratio is read more easily than a percentage
 _HEIGHT = metrics.METRICS["rss_peak_bytes"]
@@ -67,7 +66,11 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
         return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phase(group)}{_above(group)}{_stays(group)}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
-    least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
+    rows = (peaks[0], peaks[-1])
+    phases = [summary.peak_phase(groups[row.key]) for row in rows]
+    least, largest = (
+        f"{size(row)}{f' in {phase}' if phases[0] != phases[1] else ''} ({names[row.key]})" for row, phase in zip(rows, phases, strict=True)
+    )
     ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
     times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
     between = ground(groups[peaks[0].key], groups[peaks[-1].key])
@@ -81,7 +84,9 @@ def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
     group = groups[peaks[-1].key]
     above = _above_bytes(group)
     times = _model_times(middle(above, BYTES) if above else peaks[-1].median, group[0].job.model.bytes)
-    return f"; {'above the baseline, ' if above else ''}that is {times}" if times else ""
+    if not times:
+        return ""
+    return f"; it lies {modes.figure(_HEIGHT.name, above)} above its baseline, {times}" if above else f"; that is {times}"
 
 
 def _by_model(peaks: Sequence[Row]) -> list[list[Row]]:
@@ -111,15 +116,14 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     """What changed from one release to another: PEAK, its phase, and the memory at that phase's end."""
     sides = [groups[row.key] for row in (old, new)]
     first, second = (_version(group[0]) for group in sides)
-    phases = dict.fromkeys(summary.peak_phase(group) for group in sides)
+    phases = (summary.peak_phase(sides[0]), summary.peak_phase(sides[1]))
     rows = compare_groups(sides[0], sides[1], ("rss_peak_bytes", *_KINDS))
-    kinds = [_kind(row) for row in rows if row.phase == next(reversed(phases)) and row.metric in _KINDS]
-    at_end = f"; at the end of {next(reversed(phases))} {' and '.join(kinds)}" if kinds else ""
+    at_end = "".join(f"; {text}" for text in _at_end(rows, phases))
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
     peak = next(row for row in rows if row.phase == PEAK)
     below = _below(ground(sides[0], sides[1]), peak.difference)
-    return f"{what}: {_peak(peak)}, in {' and '.join(phases)}{at_end}{f'; {below}' if below else ''}{_stays(sides[1])}."
+    return f"{what}: {_peak(peak, phases)}{_in(phases)}{at_end}{f'; {below}' if below else ''}{_stays(sides[1])}."
 
 
 def _below(below: Ground, change: float) -> str:
@@ -153,17 +157,18 @@ def of_picture(runs: Sequence[Run]) -> str:
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
     if len(models) == 1:
-        return f"PEAK is {_span(peaks, names)}"
-    parts = [f"of {rows[0].key.model} {_span(rows, names)}" for rows in models[:_MOST_TITLED]]
+        return f"PEAK is {_span(groups, peaks, names)}"
+    parts = [f"of {rows[0].key.model} {_span(groups, rows, names)}" for rows in models[:_MOST_TITLED]]
     more = f"; {counted(len(models) - len(parts), 'more model')}" if len(models) > len(parts) else ""
     return f"PEAK {'; '.join(parts)}{more}"
 
 
-def _span(rows: Sequence[Row], names: Mapping[Key, str]) -> str:
-    """The least and the largest PEAK of one model."""
+def _span(groups: Groups, rows: Sequence[Row], names: Mapping[Key, str]) -> str:
+    """The least and the largest PEAK of one model, in the order of their rows: the first is often what the other is compared with."""
     if len(rows) == 1:
         return f"{size(rows[0])} ({names[rows[0].key]})"
-    return " to ".join(f"{size(row)} ({names[row.key]})" for row in (rows[0], rows[-1]))
+    ends = sorted((rows[0], rows[-1]), key=lambda row: list(groups).index(row.key))
+    return " to ".join(f"{size(row)} ({names[row.key]})" for row in ends)
 
 
 def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
@@ -214,12 +219,11 @@ def of_comparison(comparison: Comparison) -> str:
     rank = {"noise": 0, "too few": 1}
     peak = max(peaks, key=lambda row: (rank.get(row.verdict, 2), abs(row.difference)))
     own = [row for row in comparison.differences if row.key == peak.key]
-    parts = [f"{place(peak.key)}: {_peak(peak)}"]
-    highest = _highest(own, max((run.machine.peak_bound_bytes for run in comparison.measured), default=0))
-    if highest is not None and peak.verdict != "noise":
-        parts[0] += f", in {highest.phase}"
-        kinds = [_kind(row) for row in own if row.phase == highest.phase and row.metric in _KINDS]
-        parts += [f"at its end {' and '.join(kinds)}"] if kinds else []
+    phases = comparison.peak_phases[peak.key.place]
+    parts = [f"{place(peak.key)}: {_peak(peak, phases)}"]
+    if peak.verdict != "noise":
+        parts[0] += _in(phases)
+        parts += _at_end(own, phases)
         below = _below(comparison.grounds.get(peak.key.place, Ground()), peak.difference)
         parts += [below] if below else []
     times = [row for row in own if row.metric == "time_ns" and row.phase in _TIMED]
@@ -228,29 +232,52 @@ def of_comparison(comparison: Comparison) -> str:
     return sentence if len(peaks) == 1 else f"{sentence} {_rest(peaks)}"
 
 
-def _peak(row: Difference) -> str:
+def _peak(row: Difference, phases: tuple[str, str]) -> str:
     if row.verdict == "noise" and _narrow(row.metric, row.base, row.interval):
         return f"PEAK is the same within noise ({size(row.head)})"
-    sizes = f"{size(row.base)} to {size(row.head)}"
+    sizes = _sizes(size(row.base), size(row.head), phases)
     if row.verdict == "noise":
         return f"PEAK {_within_noise(row.metric, row.interval)} ({sizes})"
     few = ", with too few repeats to tell it from noise" if row.verdict == "too few" else ""
     return f"PEAK is {_more(row.metric, row.difference)} ({sizes}{few})"
 
 
-def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
-    """The phase that has the PEAK of the side that needs more."""
-    phases = [row for row in rows if row.metric == "rss_peak_bytes" and row.phase != PEAK]
-    known = [(row, (row.base.median, row.head.median)) for row in phases if row.base is not None and row.head is not None]
-    most = [max((heights[side] for _, heights in known), default=0) for side in (0, 1)]
-    needier = 0 if most[0] > most[1] else 1
-    highest = first_highest([int(heights[needier]) for _, heights in known], bound_bytes)
-    return None if highest is None else known[highest][0]
+def _in(phases: tuple[str, str]) -> str:
+    """`, in PREPARE`, where both sides have their PEAK in it; else `_sizes` has the phases."""
+    return f", in {phases[0]}" if phases[0] and phases[0] == phases[1] else ""
+
+
+def _sizes(base: str, head: str, phases: tuple[str, str]) -> str:
+    """Both PEAKs, each with its phase where these differ."""
+    before, after = (f" in {phase}" if phase and phases[0] != phases[1] else "" for phase in phases)
+    return f"{base}{before} to {head}{after}"
+
+
+def _end(phases: tuple[str, str], ended: Iterable[str]) -> tuple[str, str]:
+    """The phase at whose end a sentence tells the kinds of memory, and its words: that of both PEAKs, or the last before RELEASE of those that ended,
+    since the end of a phase that has the PEAK of one side alone does not tell what a change gains."""
+    if phases[0] == phases[1]:
+        return phases[0], "at its end"
+    last = next((phase for phase in reversed(list(ended)) if phase != RELEASE), "")
+    return last, f"at the end of {last}"
+
+
+def _at_end(rows: Sequence[Difference], phases: tuple[str, str]) -> list[str]:
+    """How the kinds of memory differ at the end of a phase, in one part of a sentence or none."""
+    rows = [row for row in rows if row.metric in _KINDS]
+    phase, words = _end(phases, (row.phase for row in rows))
+    kinds = [_kind(row) for row in rows if row.phase == phase]
+    return [f"{words} {' and '.join(kinds)}"] if kinds else []
 
 
 def _kind(row: Difference) -> str:
-    change = "is the same" if not row.difference else f"is {_more(row.metric, row.difference)}"
+    change = "is the same" if not row.difference else f"is {_more(row.metric, row.difference)}{_taken_back(row.metric, row.difference)}"
     return f"{_KINDS[row.metric]} memory {_undecided(row.metric, row.base, row.interval) if row.verdict == 'noise' else change}"
+
+
+def _taken_back(metric: str, change: float) -> str:
+    """What more file-backed memory means, such as that of a model that is mapped and no longer read."""
+    return ", which the kernel can take back" if metric == "file_end_bytes" and change > Limits().bytes else ""
 
 
 def _undecided(metric: str, base: Row, interval: tuple[float, float]) -> str:
@@ -275,7 +302,7 @@ def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
     change = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time"
     change = f"{ratio:.{0 if ratio >= 10 else 1}f} times as long" if ratio >= _TIMES else change
     if verdict == "noise":
-        return f"{change} by the medians, and the times differ too much to tell"
+        return f"{change} by the medians, which is within noise"
     return f"{change}{', with too few repeats to tell it from noise' if verdict == 'too few' else ''}"
 
 
@@ -306,7 +333,9 @@ def of_gate(report: Report) -> str:
     if lead.verdict == "ok":
         figures = f"{_median(lead.head)}, and was {_median(lead.base)}"
         return f"Nothing changed beyond the thresholds: {name} of {place(lead.key)} is {figures}."
-    return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head)}{_whence(lead, rows, report)}."
+    own = _of_variant(lead.key, report)
+    phases = _peak_phases(own, report) if _is_peak(lead) else ("", "")
+    return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head, phases)}{_whence(lead, own, report, phases)}."
 
 
 def _median(row: Row) -> str:
@@ -325,26 +354,46 @@ def _beside_budget(row: Judged, head: Row, budget: float) -> str:
     return f"{worst}, {amount(row.metric, abs(head.max - budget))} {side} the budget of {amount(row.metric, budget)}"
 
 
-def _change(row: Judged, base: Row, head: Row) -> str:
-    sizes = f"{_median(base)} to {_median(head)}"
+def _change(row: Judged, base: Row, head: Row, phases: tuple[str, str] = ("", "")) -> str:
+    sizes = _sizes(_median(base), _median(head), phases)
     doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
     return f"{_more(row.metric, head.median - base.median)} ({sizes}{doubt})"
 
 
-def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:
-    """The phase of a PEAK that moved, and the kinds of memory that moved with it."""
-    own = [row for row in rows if row.key == lead.key and row.budget is None]
-    bound = max((entry.machine.peak_bound_bytes for entry in report.sources), default=0)
-    highest = _highest(own, bound) if _is_peak(lead) else None
-    if highest is None:
+def _whence(lead: Judged, own: Sequence[Judged], report: Report, phases: tuple[str, str]) -> str:
+    """The phase of a PEAK that moved, and the kinds of memory that moved with it. own: the rows of its variant, in the order of its phases."""
+    if not any(phases):
         return ""
+    phase, words = _end(phases, [row.phase for row in own if row.metric in _KINDS])
     kinds = [
         f"{_KINDS[row.metric]} memory {_moved(row, row.base, row.head)}"
         for row in own
-        if row.phase == highest.phase and row.metric in _KINDS and row.base is not None and row.head is not None
+        if row.phase == phase and row.metric in _KINDS and row.base is not None and row.head is not None
     ]
-    parts = [f", in {highest.phase}", *([f"at its end {' and '.join(kinds)}"] if kinds else []), _below_gate(lead, report)]
-    return "; ".join(filter(None, parts))
+    parts = [*([f"{words} {' and '.join(kinds)}"] if kinds else []), _below_gate(lead, report)]
+    return _in(phases) + "".join(f"; {part}" for part in parts if part)
+
+
+def _of_variant(key: Key, report: Report) -> list[Judged]:
+    """The rows of a variant that compare two sides, in the order of its phases: a report has the worst first."""
+    sides = [entry for entry in report.sources if entry.key.place == key.place]
+    order = summary.merged([list(dict.fromkeys(row.phase for row in entry.rows)) for entry in sides])
+    own = [row for row in report.rows if row.key == key and row.budget is None]
+    return sorted(own, key=lambda row: order.index(row.phase) if row.phase in order else len(order))
+
+
+def _peak_phases(own: Sequence[Judged], report: Report) -> tuple[str, str]:
+    """Base's and head's phase of PEAK, empty where a side has no phases."""
+    bound = max((entry.machine.peak_bound_bytes for entry in report.sources), default=0)
+    heights = [row for row in own if row.metric == _HEIGHT.name and row.phase != PEAK]
+    before = _highest([(row.phase, row.base) for row in heights], bound)
+    return before, _highest([(row.phase, row.head) for row in heights], bound)
+
+
+def _highest(heights: Sequence[tuple[str, Row | None]], bound_bytes: int) -> str:
+    known = [(phase, row.median) for phase, row in heights if row is not None]
+    highest = first_highest([int(height) for _, height in known], bound_bytes)
+    return "" if highest is None else known[highest][0]
 
 
 def _below_gate(lead: Judged, report: Report) -> str:
@@ -360,7 +409,7 @@ def _below_gate(lead: Judged, report: Report) -> str:
 def _moved(row: Judged, base: Row, head: Row) -> str:
     if row.verdict == "ok":
         return _undecided(row.metric, base, bootstrap(base.values, head.values))
-    return f"is {_change(row, base, head)}"
+    return f"is {_change(row, base, head)}{_taken_back(row.metric, head.median - base.median)}"
 
 
 def in_program(called: str, words: Sequence[str], code: bool) -> str:

@@ -14,8 +14,7 @@ from msgspec import Struct, field
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.footprint.fit import CONFIRMATIONS, Fitted, LimitPoint
-from memprof.growth.laws.laws import FARTHEST
-from memprof.growth.scale.answer import Scaled, words_of
+from memprof.growth.scale.answer import PlaceRun, Scaled, words_of
 
 FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
@@ -78,7 +77,7 @@ def _above_edge(limit: tuple[int, str], peak: tuple[int, str]) -> Resource:
     """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. It is above
     the RSS peak only if the limit is."""
     if limit[0] < peak[0] < limit[0] * (1 + MARGIN):
-        return _resource(peak[0], f"{peak[1]}, less than {MARGIN:.0%} above the least limit at full speed", 0)
+        return _resource(peak[0], f"{peak[1]}, as the least limit at full speed plus {MARGIN:.0%} would be more", 0)
     return _resource(*limit, 0 if limit[0] == peak[0] else MARGIN)
 
 
@@ -104,13 +103,14 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
     starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
     undisturbed = {limit for limit, point in points.items() if limit not in slow or not reads_again(point, usual)}
-    starved = max(starved, fitted.whole.late_bytes if fitted.whole is not None else 0)
+    late = fitted.whole.late_bytes if fitted.whole is not None else 0
+    reason, starved = ("was ended by time", late) if late >= starved else ("was slow", starved)
     fast = min((limit for limit in undisturbed if limit > starved and points[limit].runs >= CONFIRMATIONS), default=None)
     if fast is None:
         return None
-    above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
-    which = "in which no page was read again" if fast in slow else "that was measured at full speed"
-    return fast, f"the least limit {which}{above}, in {counted(points[fast].runs, 'run')}"
+    below = f" (in {format_bytes(starved)} one {reason})" if any(limit < starved for limit in points.keys() - slow) else ""
+    had = "read no page again" if fast in slow else "had full speed"
+    return fast, f"the least limit in which {counted(points[fast].runs, 'run')} {had}{below}"
 
 
 def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
@@ -120,36 +120,50 @@ def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
-    """Of the largest values that surely fit into the limit that was given, by the law; where that is undecided, of the largest size that was measured
-    and fits, for what was measured stands. None where nothing fits."""
+    """What the largest values that surely fit into the limit need, and each value below them, by the law or as measured; where the law is undecided,
+    the largest size that was measured and fits, with those at no larger place. None where nothing fits."""
     if scaled.within_bytes is None:
         return None
     if scaled.undecided:
-        largest = [(max(point.again or (point.sizes[scaled.main],)), point) for point in scaled.points if not point.ended]
-        fitting = [(size, point) for size, point in largest if size <= scaled.within_bytes]
+        measured = _measured(scaled)
+        dead = [point.at for point in scaled.points if point.least]
+        too_large = dead + [point.at for size, point in measured if size > scaled.within_bytes]
+        fitting = [(size, point) for size, point in measured if not any(_up_to(at, point.at) for at in too_large)]
         if not fitting:
             return None
         size, point = max(fitting, key=lambda pair: pair[0])
-        runs = f"the largest of {counted(len(point.again), 'run')}" if point.again else "in one run"
-        figure = f"{scaled.main} as measured at {words_of(point.at)}, {runs}"
-        return Resources(*_under(scaled.within_bytes, size, figure), scaled.env)
-    ends = {dimension.label: dimension.last for dimension in scaled.varying}
-    places = []
-    for row in scaled.within:
-        value = row.surely if row.surely is not None else row.value
-        if value is not None:
-            at = {**row.others, row.dimension: ends[row.dimension] if value >= FARTHEST else value}
-            places.append({label: at[label] for label in ends})
-    predictions = scaled.predict(places)
-    if not predictions:
+        return Resources(*_under(scaled.within_bytes, size, _as_measured(scaled, point)), scaled.env)
+    if scaled.limit_places is None:
         return None
-    at, most = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
-    where = f"{scaled.main} at {words_of(at)} by the law"
+    bound, most = scaled.limit_places
+    at = {label: int(most.at[label]) for label in bound}
+    smaller = "" if at == bound else f", the most of all places up to {words_of(bound)}"
+    where = f"{scaled.main} at {words_of(at)} by {scaled.source}{smaller}"
     if most.high_bytes <= scaled.within_bytes:
         requested = most.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
         requested = min(most.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
+    seen = [(size, point) for size, point in _measured(scaled) if _up_to(point.at, bound)]
+    for size, point in sorted(seen, key=lambda pair: pair[0])[-1:]:
+        if size > requested[0]:
+            beyond = ", which goes beyond the limit" if size > scaled.within_bytes else ""
+            requested = size, f"{_as_measured(scaled, point)}, more than by {scaled.source}{beyond}"
     return Resources(*_under(scaled.within_bytes, *requested), scaled.env)
+
+
+def _measured(scaled: Scaled) -> list[tuple[int, PlaceRun]]:
+    """The points that were measured, with the largest size of the runs at each."""
+    return [(max(point.again or (point.sizes[scaled.main],)), point) for point in scaled.points if not point.ended]
+
+
+def _as_measured(scaled: Scaled, point: PlaceRun) -> str:
+    runs = f"the largest of {counted(len(point.again), 'run')}" if point.again else "in one run"
+    return f"{scaled.main} as measured at {words_of(point.at)}, {runs}"
+
+
+def _up_to(at: Mapping[str, int], place: Mapping[str, int]) -> bool:
+    """Whether no value of a place is larger than that of another."""
+    return all(at[name] <= place[name] for name in place)
 
 
 def _under(limit: int, size: float, figure: str, more: str = "") -> tuple[Resource, Resource]:
@@ -162,9 +176,9 @@ def _resource(size: float, figure: str, margin: float) -> Resource:
     return Resource(math.ceil(size * (1 + margin) / _MIB) * _MIB, margin, f"{figure}: {format_bytes(size)}")
 
 
-def yaml(resources: Resources) -> str:
-    """The lines to paste into a container of a manifest."""
-    lines = ["resources:"]
+def yaml(resources: Resources, threads: int | None = None) -> str:
+    """The lines to paste into a container of a manifest. threads: with how many it was measured, None for the runtime's own count."""
+    lines = [f"resources:  # measured with {counted(threads, 'thread')}: set the same in the program" if threads else "resources:"]
     for name, resource in (("requests", resources.requests), ("limits", resources.limits)):
         margin = f"{resource.margin:.0%} margin" if resource.margin else "no margin"
         size = f"{resource.bytes}" if resource.bytes % _MIB else f"{resource.bytes // _MIB}Mi"
@@ -176,8 +190,9 @@ def yaml(resources: Resources) -> str:
     return "\n".join(lines)
 
 
-def block(resources: Resources | None, format: str) -> str:
+def block(resources: Resources | None, format: str, threads: int | None) -> str:
     """The end of a report: these lines below it, in Markdown as a block of code; empty without resources."""
     if resources is None:
         return ""
-    return f"\n\n{yaml(resources)}" if format == "text" else f"\n\n```yaml\n{yaml(resources)}\n```"
+    lines = yaml(resources, threads)
+    return f"\n\n{lines}" if format == "text" else f"\n\n```yaml\n{lines}\n```"

@@ -28,7 +28,7 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
     if format == "json":
         return json.dumps({**_plain(scaled), "resources": found and to_builtins(found)}, indent=1)
     say = grid.say_in(format)
-    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format)}"
+    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format, scaled.threads)}"
 
 
 def section(scaled: Scaled, unit: str | None = None) -> Section:
@@ -54,7 +54,34 @@ def finding(scaled: Scaled, say: Say) -> str:
         return f"{job}: undecided: {say(scaled.undecided)}."
     if law is None:
         return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
-    return "\n\n".join([f"{job}: {say(formula(scaled, law))}", *_beside(scaled, law)])
+    return "\n\n".join([f"{job}: {say(headline(scaled, law))}", *_beside(scaled, law)])
+
+
+def headline(scaled: Scaled, law: Law) -> str:
+    """What predictions come from: the law, or an arena with its sizes over the range, as a sentence without a full stop."""
+    return f"{arena_sizes(scaled)}; {_average(scaled)}" if scaled.simulated else formula(scaled, law)
+
+
+def arena_sizes(scaled: Scaled) -> str:
+    """The arena that the main figure follows, with its sizes where all dimensions are lowest, in the middle of their ranges, and highest."""
+    places = [
+        {each.label: each.low + (each.last - each.low) // each.step * part // 2 * each.step for each in scaled.varying}
+        for part in (0, 1, 2)
+    ]
+    sizes = [f"{format_bytes(prediction.bytes)} at {words_of(at)}" for at, prediction in zip(places, scaled.predict(places), strict=True)]
+    planned = scaled.law is not None and scaled.law.planned
+    arena = "the arenas that TFLite and XNNPACK plan" if planned else "ONNX Runtime's arena, which grows in steps"
+    return f"{scaled.main} follows {arena}: {', '.join(dict.fromkeys(sizes))}"
+
+
+def _average(scaled: Scaled) -> str:
+    """What one more of each dimension costs on average over its range, with the others at their lowest."""
+    lowest = {each.label: each.low for each in scaled.varying}
+    costs = []
+    for dimension in scaled.varying:
+        low, high = scaled.predict([lowest, {**lowest, dimension.label: dimension.last}])
+        costs.append(f"{per((high.bytes - low.bytes) / (dimension.last - dimension.low))} per {dimension.label}")
+    return f"on average about {' and '.join(costs)}{' with the others lowest' if len(costs) > 1 else ''}"
 
 
 def formula(scaled: Scaled, law: Law) -> str:
@@ -72,13 +99,14 @@ def _of_changes(scaled: Scaled) -> list[str]:
 
 def _beside(scaled: Scaled, law: Law) -> Iterator[str]:
     """What a reader of the formula must know."""
-    simulated = [name for name, by in scaled.sources.items() if by.simulated and not by.planned]
-    if simulated:
-        yield (
-            f"The formula of {' and '.join(simulated)} is the nearest law without steps. Predictions do not come from it, but from the simulated "
-            "arena: its regions double, so memory grows in steps around the law. The interval of a coefficient holds these steps, that of a "
-            "prediction need not."
+    if scaled.simulated:
+        steps = (
+            ""
+            if law.planned
+            else ": its regions double, so memory grows in steps around the sum. The interval of a coefficient holds these steps, that of a "
+            "prediction need not"
         )
+        yield f"The nearest sum is {formula(scaled, law)}. Predictions do not come from it, but from {scaled.source}{steps}."
     if scaled.mapped_again_bytes:
         yield (
             f"{scaled.main} is RSS, which counts a page once for each mapping. Sessions map the same pages of files again: "
@@ -111,15 +139,19 @@ def _coefficients(scaled: Scaled) -> TextTable:
     for named in scaled.laws:
         phases = _of_changes(scaled) if named.name == scaled.main else []
         if named.law is None or phases:
-            rows.append((named.name, f"the most of {' and '.join(phases)}" if phases else "no simple law", "-", "-", "-"))
+            rows.append((named.name, f"the most of {' and '.join(phases)}" if phases else "no simple law", "-", "-", "-", "-"))
             continue
         for place, coefficient in enumerate(named.law.coefficients):
             words = coefficient.term.words or "constant"
             error = "" if place else ("-" if named.law.error is None else f"{named.law.error:.1%}")
             interval = f"{per(coefficient.low_bytes)} to {per(coefficient.high_bytes)}"
-            rows.append(("" if place else named.name, words, per(coefficient.bytes), interval, error))
-    header = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
-    return TextTable("Laws", header, tuple(rows), labels=2)
+            source = "" if place else "planned arenas" if named.law.planned else "simulated arena" if named.law.simulated else "the sum"
+            rows.append(("" if place else named.name, words, per(coefficient.bytes), interval, source, error))
+    if any(named.law is not None and named.law.simulated for named in scaled.laws):
+        header = ("law of", "term of the nearest sum", "coefficient", "with 95%", "predictions from", "their error at unseen points")
+        return TextTable("Laws", header, tuple(rows), labels=2)
+    sums = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
+    return TextTable("Laws", sums, tuple((*row[:4], row[5]) for row in rows), labels=2)
 
 
 def _points(scaled: Scaled, size: Unit) -> TextTable:
@@ -129,7 +161,7 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
     columns = [(label, [str(point.at[label]) for point in points]) for label in labels]
     columns += [(named.name, [_sized(point, named.name, scaled.main, size) for point in points]) for named in scaled.laws]
     if expected:
-        columns.append(("law", [size.cell(prediction.bytes) for prediction in expected]))
+        columns.append((scaled.source.removeprefix("the "), [size.cell(prediction.bytes) for prediction in expected]))
     if scaled.planned:
         columns.append(("plan", [size.cell(point.planned_bytes) for point in points]))
     if any(point.ended or point.held_out or point.again for point in points):
@@ -176,7 +208,12 @@ def _predictions(scaled: Scaled, size: Unit) -> TextTable:
             )
         )
     header = ("at", scaled.main, "with 95%", "range", "measured")
-    return TextTable(size.caption("Predictions"), header, tuple(rows))
+    return TextTable(size.caption(f"Predictions{_by(scaled)}"), header, tuple(rows))
+
+
+def _by(scaled: Scaled) -> str:
+    """What predictions come from, where that is not the law."""
+    return f" by {scaled.source}" if scaled.simulated else ""
 
 
 def _within(scaled: Scaled) -> TextTable:
@@ -185,7 +222,7 @@ def _within(scaled: Scaled) -> TextTable:
         others = ", ".join(f"{name}={value}" for name, value in row.others.items())
         rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), _confirmed(row, scaled)))
     header = ("dimension", "with", "largest that fits", "surely", "possibly", "measured there")
-    return TextTable(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
+    return TextTable(f"Within {format_bytes(scaled.within_bytes or 0)}{_by(scaled)}", header, tuple(rows), labels=2)
 
 
 def _confirmed(row: Within, scaled: Scaled) -> str:
@@ -231,8 +268,7 @@ def notes(scaled: Scaled) -> list[str]:
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
     if planned:
         said.append(
-            f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
-            "the coefficients are those of the nearest law without that."
+            f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them."
         )
     unused = [scaled.main] if scaled.changes else []
     stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and named.name not in unused]
@@ -253,6 +289,7 @@ def notes(scaled: Scaled) -> list[str]:
         said.append(
             "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
         )
+    said += [] if scaled.undecided else filter(None, (_smaller(scaled, row) for row in scaled.within))
     for row in scaled.within:
         if row.refused is not None:
             others = f" with {words_of(row.others)}" if row.others else ""
@@ -260,6 +297,19 @@ def notes(scaled: Scaled) -> list[str]:
     if scaled.law is None:
         said.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
     return [*said, *scaled.remarks]
+
+
+def _smaller(scaled: Scaled, row: Within) -> str:
+    """That a smaller value may need more than the largest that surely fits, as a sentence; empty where none does."""
+    bound = row.bound_place(scaled.varying)
+    if row.most is None or dict(row.most.at) == bound:
+        return ""
+    seen = [point.sizes[scaled.main] for point in scaled.points if dict(point.at) == dict(row.most.at) and scaled.main in point.sizes]
+    sizes = f"{format_bytes(row.most.bytes)}, at most {format_bytes(row.most.high_bytes)}"
+    too_much = ": too much" if max(seen, default=0) > (scaled.within_bytes or 0) else ""
+    measured = f"; measured {format_bytes(max(seen))}{too_much}" if seen else ""
+    at = ",".join(f"{name}={value:.0f}" for name, value in row.most.at.items())
+    return f"Of all places up to {words_of(bound)}, {at} may need most: {sizes}{measured}."
 
 
 # -- JSON

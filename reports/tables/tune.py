@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from memprof.base.units import counted, exact_bytes, format_bytes, format_duration, listed
-from memprof.footprint.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
+from memprof.footprint.tune.answer import ITERATION, THREADS, LeftOut, Recommendation, Tuned, TunedRuntimes, over_time, shown
 from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import late_rise_words
 from memprof.records.types import EXECUTE
@@ -22,6 +22,7 @@ from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
 _MOST_BEATEN = 3  # that a note names
+_NOISY_TIMES = 0.25  # a range of the default's times, as a share of the least, in which a faster setting is lost
 _WIDE = 0.02  # a range of PEAK, as a share of the least, that is worth a note
 
 
@@ -38,8 +39,20 @@ def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: st
         parts += [f"{name}\n\n    {each.command}" for name, each in _named(tuned, len(answers) > 1) if _has_command(each, tuned, answer)]
     best = answer if isinstance(answer, Tuned) else answer.best
     if best is not None and best.best is not None:
-        parts += [headline.in_program(shown(best.best.settings), best.best.calls, format != "text"), _gate(best, best.best)]
+        parts += [headline.in_program(_with_threads(best, best.best), best.best.calls, format != "text")]
+        parts += [_fit(best), _gate(best, best.best)]
     return "\n\n".join(filter(None, parts))
+
+
+def _with_threads(tuned: Tuned, best: Recommendation) -> str:
+    """The settings of a row and the number of threads, which a program sets too."""
+    threads = {THREADS: str(tuned.threads)} if tuned.threads else {}
+    return shown(frozenset({**threads, **dict(best.settings)}.items()))
+
+
+def _fit(tuned: Tuned) -> str:
+    """The command that goes on to the size of a container."""
+    return f"The least memory in which these settings work is found by\n\n    {tuned.fit_command}" if tuned.fit_command else ""
 
 
 def _gate(tuned: Tuned, best: Recommendation) -> str:
@@ -57,8 +70,12 @@ def each_of(answer: Tuned | TunedRuntimes) -> Sequence[Tuned]:
 
 
 def _has_command(each: Recommendation, tuned: Tuned, answer: Tuned | TunedRuntimes) -> bool:
-    """Whether the command of a row is printed: of several runtimes, that of the best of each."""
-    return each is not tuned.default if isinstance(answer, Tuned) else each is tuned.best
+    """Whether the command of a row is printed: of several runtimes, that of the best of each; of a row over --max-latency none."""
+    return each is not tuned.default and not _is_over(each, tuned) if isinstance(answer, Tuned) else each is tuned.best
+
+
+def _is_over(each: Recommendation, tuned: Tuned) -> bool:
+    return each is not tuned.default and over_time(tuned.goal, tuned.default, each)
 
 
 def section(answer: Tuned | TunedRuntimes, unit: str | None = None, bold: bool = True) -> Section:
@@ -81,7 +98,11 @@ def section(answer: Tuned | TunedRuntimes, unit: str | None = None, bold: bool =
 
 def _row(name: str, proposal: Recommendation, tuned: Tuned, units: tuple[Unit, Unit], bold: bool) -> tuple[str, ...]:
     default, budget, (size, time) = tuned.default, tuned.goal.budget, units
-    noise = " (noise)" if proposal is not default and _time_verdict(proposal, default) == "noise" else ""
+    marks = [
+        *(["noise"] if proposal is not default and _time_verdict(proposal, default) == "noise" else []),
+        *(["over --max-latency"] if _is_over(proposal, tuned) else []),
+    ]
+    marked = f" ({', '.join(marks)})" if marks else ""
     return (
         name,
         shown(proposal.settings),
@@ -89,7 +110,7 @@ def _row(name: str, proposal: Recommendation, tuned: Tuned, units: tuple[Unit, U
         f"{proposal.peak / default.peak:.1%}",
         *(("yes" if proposal.peak <= budget else "no",) if budget is not None else ()),
         grid.spread(proposal.time / time.size, [value / time.size for value in proposal.times]),
-        f"{proposal.time / default.time:.1%}{noise}",
+        f"{proposal.time / default.time:.1%}{marked}",
         *((_outputs(proposal, bold),) if tuned.compares else ()),
     )
 
@@ -212,6 +233,12 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     if not tuned.complete:
         left = f" Not tried: {counted(tuned.untried, 'value')}.{_more_time(tuned)}" if tuned.untried else ""
         notes.append(f"The search was not finished; with more time it may find better settings.{left}")
+    elif tuned.proposals:
+        notes.append("The search went to its end. It may miss better settings that differ from these in three values or more.")
+    if tuned.time_noise > _NOISY_TIMES:
+        notes.append(
+            f"The default's times differed by {tuned.time_noise:.0%} in the search: it may miss settings that are faster and save less PEAK."
+        )
     if tuned.baseline is not None:
         size = _unit([tuned], None)
         notes.append(
@@ -298,6 +325,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "verified": tuned.verified,
         "repeats": tuned.repeats,
         "timed": tuned.timed,
+        "time_noise": tuned.time_noise,
         "baseline_bytes": tuned.baseline,
         "outputs_compared": tuned.compares,
         "given": dict(tuned.given),
@@ -305,6 +333,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "shapes": {name: list(shape) for name, shape in tuned.shapes.items()},
         "assumed": {name: list(shape) for name, shape in tuned.assumed.items()},
         "gate_command": list(tuned.gate_command),
+        "fit_command": tuned.fit_command,
         "remarks": list(tuned.remarks),
     }
 

@@ -182,8 +182,11 @@ def finish(tracer, root, code, libraries):
     tracer.say_about()
     idle = [phase for phase in tracer.phases if not phase.count]
     if idle and code == 0:
-        sentence = "%s is there, but it was never entered (it %s inlined where it is called)"
-        sentences = [sentence % (phase.symbol, "is" if phase.inlined else "may have been") for phase in idle]
+        reasons = {
+            True: "it is inlined where it is called",
+            False: "the program does not call it in this run, or it is inlined where it is called",
+        }
+        sentences = ["%s is there, but it was never entered (%s)" % (phase.symbol, reasons[phase.inlined]) for phase in idle]
         tracer.refuse("%s: %s" % ("; ".join(sentences), libraries.elf.NOT_INLINED), tracer.measured, idle[0].name)
         return 1
     if code == 0:

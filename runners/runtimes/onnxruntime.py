@@ -105,11 +105,12 @@ class Runtime:
             "format",
             ("onnx", "ort"),
             "onnx",
-            "onnx: the model's file as it is; ort: converted to ONNX Runtime's own format, which holds the graph as optimised",
+            "onnx: the model's file as it is; ort: converted to ONNX Runtime's own format, which holds the graph as optimised: "
+            "write the .ort file on the kind of CPU that runs it",
             acts="build",
             call={
                 "ort": 'SessionOptions.optimized_model_filepath and add_session_config_entry("session.save_model_format", "ORT") write the .ort '
-                "file, and InferenceSession loads that file in place of the .onnx file"
+                "file on the kind of CPU that runs it, and InferenceSession loads that file in place of the .onnx file"
             },
         ),
         Knob(

@@ -348,12 +348,15 @@ def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_le
     answer = explained(memprof, tmp_path, "--phase", "load=load", "--", engine(tmp_path, SPIKE_FUNCTION))
     remark = next(remark for remark in answer["remarks"] if remark.startswith("MODEL_LOAD peaks "))
     assert remark.endswith(
-        "above its begin and end, and memprof does not stop it there, because its phases come from functions: with marks (memprof marks) it can; "
-        f"memprof heap record -o heap-profile -- {answer['model']['path']} shows who allocates it"
+        "above its end, and memprof does not stop it there, because its phases come from functions: copies of weights that it holds only then are "
+        "in no figure. With marks (memprof marks), or with functions inside it as phases, they are; a heap profile shows who allocates it, without "
+        f"phases: memprof heap record -o heap-profile -- {answer['model']['path']}"
     )
     marks, profile = (proposal["text"] for proposal in answer["findings"][0]["proposals"][-2:])
     assert marks.startswith("mark the phases in the source (memprof marks)")
-    assert profile.endswith(f"a heap profile shows who allocates it: memprof heap record -o heap-profile -- {answer['model']['path']}")
+    assert profile.endswith(
+        f"a heap profile shows who allocates it, without phases: memprof heap record -o heap-profile -- {answer['model']['path']}"
+    )
 
 
 @pytest.mark.parametrize(

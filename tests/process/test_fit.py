@@ -296,6 +296,26 @@ def test_announced_duration_heeds_time(held, imagined, monkeypatch, time_s, word
     assert announced.endswith(words)
 
 
+@pytest.mark.parametrize(("limited_s", "time_s", "said"), [(40, None, True), (2, None, False), (40, 9000, False)])
+def test_longer_search_is_announced_again(held, imagined, monkeypatch, limited_s, time_s, said):
+    monkeypatch.setattr(fit, "_LEAST_PATIENCE_NS", 0)
+    whole, clock = fit.campaign.measure, [0]
+
+    def measure(orders, *words):
+        clock[0] += (2 if orders[0].job.limit is None else limited_s) * 10**9
+        yield from whole(orders, *words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit.time, "monotonic_ns", lambda: clock[0])
+    progress = recorder_runs.Silent()
+    time_ns = None if time_s is None else time_s * 10**9
+    fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE, MODEL_LOAD), time_ns=time_ns), progress, lambda line: None)
+
+    again = [line for line in progress.said if line.startswith("it takes longer than announced: about ")]
+    assert bool(again) == said
+    assert all(" each so far, " in line and line.endswith(" more") for line in again)
+
+
 @pytest.mark.parametrize("busy", [True, False])
 def test_late_run_tried_again_on_busy_machine(held, imagined, monkeypatch, busy):
     """There a run is late without lack of memory. On an idle machine a late run is one near its limit, and its time is not spent twice."""
@@ -319,6 +339,10 @@ def test_late_run_tried_again_on_busy_machine(held, imagined, monkeypatch, busy)
     (first, usual_ns), (second, twice_ns), *later = [each for each in given if each[0]]
     assert first == second and twice_ns == 2 * usual_ns == 2 * later[-1][1]
     assert not fitted.remarks
+    limit_bytes = int(first.split()[-2])
+    rows = [point for point in fitted.curve if point.late]
+    assert fitted.parts[0].late_bytes == limit_bytes
+    assert [(point.limit_bytes, point.late.partition(" after ")[0]) for point in rows] == [(limit_bytes, "1 of 2 was ended")]
 
 
 def fitted_in(path, monkeypatch, seconds):
@@ -387,7 +411,7 @@ def test_no_limit_below_failed_one_is_least(held, imagined, monkeypatch):
     text = render(fitted, format="text")
     assert "All runs worked in 45." in text and "and yet some failed in up to 63." in text
     requested = next(line for line in text.splitlines() if "requests:" in line)
-    assert "at full speed, in 3 runs: 78." in requested or "at full speed, in 3 runs: 79." in requested
+    assert "3 runs had full speed: 78." in requested or "3 runs had full speed: 79." in requested
 
 
 def test_interrupted_search_says_what_it_knows(held, imagined, monkeypatch):

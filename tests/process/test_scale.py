@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from support import recorder_runs
 from support.recorder_runs import NEAR
 from support.sample_runs import MIB, machine, run
+from support.scale_scenarios import falling
 from support.suites import apart, one
 
 from memprof import zoo
@@ -23,6 +24,7 @@ from memprof.base.errors import InputError, MeasurementError
 from memprof.campaign import side_by_side
 from memprof.campaign.progress import Silent
 from memprof.growth.laws import laws
+from memprof.growth.laws.arena import ArenaLaw
 from memprof.growth.scale import arena_requests, predictions, scale
 from memprof.growth.scale import runs as scale_runs
 from memprof.growth.scale.answer import ALL, CHARGED, Named, ScaleRequest
@@ -30,7 +32,7 @@ from memprof.places import limits, remote_groups
 from memprof.places.place import HERE
 from memprof.programs import runtimes
 from memprof.records import store
-from memprof.records.types import MODEL_LOAD, PEAK, ArenaRequests, LawSearch, Outcome, RequestTrace
+from memprof.records.types import EXECUTE, MODEL_LOAD, PEAK, ArenaRequests, LawSearch, Outcome, RequestTrace
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
@@ -281,6 +283,28 @@ def test_confirmation_outside_interval_repeated_twice(sizes, median, monkeypatch
         assert point.again == (tuple(size * MIB for size in sizes) if len(sizes) > 1 else ())
         text = tables.render(made)
         assert ("median of 3 runs" in text) == (f"{sizes[0]}.0 MiB, " in text) == (len(sizes) > 1)
+
+
+def test_confirmation_runs_what_may_need_most(monkeypatch, scenario):
+    """The lines for a manifest stand on the largest value that surely fits and on each below it, and the arena needs more at 27."""
+    confirmed = []
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        place = order.job.at["x"]
+        confirmed.extend([place] if order.job.verifies else [])
+        yield replace(run(memory={"EXECUTE": (falling(place),) * 2}), job=order.job)
+
+    known = ArenaLaw(size=lambda at: (falling(at["x"]) - 138) * MIB)
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    monkeypatch.setattr(predictions, "simulated", lambda arena, name, simulation: known if name in (PEAK, EXECUTE) else None)
+    answer = asked(scenario(), "x=1..8", within_bytes=390 * MIB, confirm=True)
+
+    (row,) = answer.within
+    assert answer.simulated and 28 < row.bound <= row.value
+    assert set(confirmed) == {row.value, row.bound, 27}
+    assert "batch" not in tables.render(answer) and "x=27 may need most: 367.5 MiB, at most" in tables.render(answer)
+    assert "measured 367.5 MiB." in tables.render(answer)
 
 
 def test_largest_value_below_runtime_refusal():

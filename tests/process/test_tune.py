@@ -528,4 +528,10 @@ def test_tune_variables_of_runtime(memprof, imagined, folder):
     assert done.returncode == 0, done.stderr
     values = {run.job.env["MALLOC_TOP_PAD_"] for run in store.load([folder / "runs.jsonl"]).runs}
     assert values == {"0", "33554432"}
-    assert json.loads(done.stdout)["given"] == {"env.MALLOC_TOP_PAD_": "0"}
+    answer = json.loads(done.stdout)
+    assert answer["given"] == {"env.MALLOC_TOP_PAD_": "0"}
+    line = shlex.split(answer["fit_command"])
+    assert line[:5] == ["memprof", "fit", "model.bin", "-r", "./mine.py"] and "MALLOC_TOP_PAD_=0" in line
+    assert {f"{name}={value}" for name, value in (answer["best"] or {}).items() if not name.startswith("env.")} <= set(line)
+    refused = memprof(*line[1:], "--by", "cgroup", "--max-latency", "none", cwd=folder)
+    assert refused.returncode == 2 and "none" in refused.stderr, "fit takes each word of the command"

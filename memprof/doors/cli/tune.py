@@ -35,7 +35,9 @@ Examples:
 @click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option(
-        "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than with the default."
+        "--max-latency",
+        metavar="+5%|1.5x",
+        help="The best settings take at most so much longer per iteration than the default. Slower rows are marked, and have no command.",
     ),
     click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK is at most this, instead of the least PEAK."),
     click.option(

@@ -112,6 +112,8 @@ class Tuned(Struct, frozen=True):
     unverified: settings of the front for whose fresh runs there was no time. baseline: what the default holds
     before a model is loaded, in bytes, None for a program. beaten: settings below the default's peak that were not measured again, as the trials of
     a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the best settings.
+    fit_command: a command line that finds the least limit under which they work, empty where they were measured elsewhere.
+    time_noise: by how much the default's times in the search differ, as a share of the least.
     """
 
     model: str
@@ -145,6 +147,8 @@ class Tuned(Struct, frozen=True):
     beaten: tuple[TrialPoint, ...] = ()
     unverified: tuple[TrialPoint, ...] = ()
     gate_command: tuple[str, str] = ("", "")
+    fit_command: str = ""
+    time_noise: float = 0.0
 
     @property
     def unmet(self) -> str:
@@ -258,6 +262,11 @@ def rivals(measured: Sequence[Recommendation]) -> dict[int, int]:
     return beaten | {number: beaten.get(other, other) for number, other in standing.items()}
 
 
+def over_time(goal: Goal, default: Recommendation, proposal: Recommendation) -> bool:
+    """Whether a proposal takes longer than the goal lets it."""
+    return goal.max_time is not None and proposal.time > goal.max_time * default.time
+
+
 def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendation]) -> Recommendation | None:
     """The recommendation that reaches the goal, None if none does. With a budget, of those that keep within it and are as fast as the fastest
     within noise, that with the fewest settings."""
@@ -267,7 +276,7 @@ def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendat
         as_fast = [proposal for proposal in within if fastest is proposal or (fastest and not _apart(proposal.times, fastest.times))]
         return min(as_fast, key=lambda proposal: (len(proposal.settings), proposal.peak, proposal.time), default=None)
     within = [proposal for proposal in proposals if not proposal.changes_outputs]
-    within = [proposal for proposal in within if goal.max_time is None or proposal.time <= goal.max_time * default.time]
+    within = [proposal for proposal in within if not over_time(goal, default, proposal)]
     return min(within, key=lambda proposal: proposal.peak, default=None)
 
 

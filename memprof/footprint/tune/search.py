@@ -1,12 +1,18 @@
 """Which settings to try next, by the costs of the earlier ones alone: the search behind `memprof tune`, without a measurement in it.
 
-Three stages follow one another, each decided by the history alone, so that a search that was stopped goes on where it was:
+Six stages follow one another, each decided by the history alone, so that a search that was stopped goes on where it was:
 
     screen   the default, then every value of every knob by itself, or beside the values that it needs: once each, for that shows which values matter.
-    pairs    the best of these values, two by two: two can do more together than each by itself. Then the default to its third trial.
+    pairs    the best of these values, one of each knob, two by two: two can do more together than each by itself. Then the default to its third
+             trial.
     climb    the best settings known with one change: a value more, another value of a knob, or a value less. What is better by half a percent is
              the next to be changed, until no change helps. All values are tried, because one without effect by itself may have one beside
              others, once the peak lies in another phase. The climb is repeated with more weight on the other figure, which fills the front.
+    phases   two changes of these settings that lower different phases: alone each shows in no peak. Those are tried whose phases promise less
+             together.
+    detours  the climb without one knob of the best settings, for each of these: where it lowers the peak of one phase, the others seem to do nothing,
+             and several of them together may do more than it does. Values that lowered nothing anywhere are left out.
+    doubts   the front, and what it lacks because a single trial took longer, by no more than times differ on this machine: to the third trial.
 
 A combination that fails is narrowed down to a pair if possible. No later trial contains a failed combination.
 Settings are measured three times before the climb goes on from them. Where the time is too short for all values, the climb begins before the others
@@ -39,8 +45,8 @@ SAME_VALUE = 0.005
 # Of two settings with as good as equal peaks the faster is better.
 _TIME_WEIGHT = 0.02
 _PRICE = 20.0
-# How many values are tried two by two.
-_BEST_VALUES = 5
+# The values of how many knobs are tried two by two.
+_BEST_KNOBS = 5
 # How much of the goal's figure is in what a climb makes small: the first climb has the goal alone, the others more and more of the other figure.
 _WEIGHTS = (1.0, 0.6, 0.25)
 
@@ -48,13 +54,14 @@ _WEIGHTS = (1.0, 0.6, 0.25)
 class Trial(Struct, frozen=True):
     """One measurement of some settings: PEAK in bytes and time in ns of an iteration, both None if it failed.
 
-    changes: the model's outputs were not the default's.
+    changes: the model's outputs were not the default's. phases: the peak of each phase in bytes, in their order; empty where they are not known.
     """
 
     settings: Settings
     peak: float | None
     time: float | None
     changes: bool = False
+    phases: tuple[float, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -71,13 +78,14 @@ class Goal(Struct, frozen=True):
 
 
 class TrialPoint(Struct, frozen=True):
-    """Settings with the medians of their trials."""
+    """Settings with the medians of their trials. phases: those of each phase's peak, empty where the trials do not have the same phases."""
 
     settings: Settings
     peak: float
     time: float
     trials: int
     changes: bool = False
+    phases: tuple[float, ...] = ()
 
 
 class Search(Struct):
@@ -119,7 +127,10 @@ class Search(Struct):
         if not self.of(DEFAULT):
             return [DEFAULT]
         tried = {trial.settings for trial in self.trials}
-        stages: tuple[_Stage, ...] = (self._suspects, self._pair, self._unsure, self._neighbour)
+        stages: tuple[_Stage, ...] = (
+            *(self._suspects, self._pair, self._unsure, self._neighbour),
+            *(self._complement, self._unsure_detour, self._detour, self._doubt),
+        )
         if singles := self._untried_singles(tried):
             if screens:
                 return singles[:most]
@@ -187,7 +198,7 @@ class Search(Struct):
 
     def idle(self) -> list[tuple[str, str]]:
         """The values that changed neither figure, nor the outputs, between any two points that differ in that value alone."""
-        near_peak, near_time = self._near()
+        near_time = self._near()[1]
         idle = []
         for item in self._items():
             ground = self._single(item) - {item}
@@ -199,18 +210,31 @@ class Search(Struct):
             # The value must have been tried by itself. Beside others the times are of single trials, and say less.
             if any(other.settings == ground for _, other in pairs) and all(
                 point.changes <= other.changes
-                and abs(math.log(point.peak / other.peak)) < near_peak
+                and abs(math.log(point.peak / other.peak)) < self._near_peak(point, other)
                 and (other.settings != ground or abs(math.log(point.time / other.time)) < near_time)
                 for point, other in pairs
             ):
                 idle.append(item)
         return idle
 
+    def time_noise(self) -> float:
+        """By how much the default's times differ, as a share of the least."""
+        times = sorted(trial.time or 0.0 for trial in self.of(DEFAULT))
+        return times[-1] / times[0] - 1 if times and times[0] else 0.0
+
     def _near(self) -> tuple[float, float]:
         """How far the logarithms of two peaks and of two times may lie apart to be called the same."""
         default = self.of(DEFAULT)
         spreads = _spread([trial.peak or 0 for trial in default]), _spread([trial.time or 0 for trial in default])
         return max(_SAME_PEAK, 3 * spreads[0]), max(_SAME_TIME, 3 * spreads[1])
+
+    def _near_peak(self, point: TrialPoint, other: TrialPoint) -> float:
+        """The same for the peaks of two points: the default's may differ from run to run where those of other settings do not. Settings of a single
+        trial may differ as the default does."""
+        if min(point.trials, other.trials) < SURE:
+            return self._near()[0]
+        spreads = [_spread([trial.peak or 0 for trial in self.of(each.settings)]) for each in (point, other)]
+        return max(_SAME_PEAK, 3 * max(spreads))
 
     def failed(self) -> list[Settings]:
         """The smallest combinations that failed."""
@@ -288,7 +312,7 @@ class Search(Struct):
         """The default, the best point, a point to climb from, or a value that makes iterations faster and nothing else, that stands on too few
         trials."""
         points = [self.base, min(self.points(), key=self.value), *map(self._ground, _WEIGHTS), *self._faster_alone()]
-        return next((point.settings for point in points if point.trials + pending.count(point.settings) < SURE), None)
+        return _of_few_trials(points, pending)
 
     def _faster_alone(self) -> list[TrialPoint]:
         """The values by themselves with the default's peak and a shorter time, which may be that of a machine that was less busy."""
@@ -300,18 +324,22 @@ class Search(Struct):
             if abs(math.log(point.peak / self.base.peak)) < near_peak and math.log(self.base.time / point.time) >= near_time
         ]
 
-    def _ground(self, weight: float) -> TrialPoint:
-        """The point to climb from: the best, or one with fewer settings that is as good as equal."""
-        points = [(self.value(point, weight), point) for point in self._points.values()]
+    def _ground(self, weight: float, without: str = "") -> TrialPoint:
+        """The point to climb from: the best, or one with fewer settings that is as good as equal. without: a knob that keeps its default."""
+        points = [(self.value(point, weight), point) for point in self._points.values() if without not in dict(point.settings)]
         least = min(value for value, _ in points)
         alike = [(len(point.settings), value, sorted(point.settings), point) for value, point in points if value <= least + SAME_VALUE]
         return min(alike)[-1]
 
     def _pair(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """The two values that usually save most together, if both save here; then two of the best, with those that they need."""
+        """The two values that usually save most together, if both save here; then the best values of two knobs, with those that they need."""
         usual = [point.settings for item in self.first[:2] if (point := self._points.get(self._single(item))) and self.value(point) < 0]
-        singles = [point for item in self._items() if (point := self._points.get(self._single(item))) is not None]
-        best = [point.settings for point in sorted(singles, key=self.value)[:_BEST_VALUES]]
+        best_of: dict[str, TrialPoint] = {}
+        for item in self._items():
+            point = self._points.get(self._single(item))
+            if point is not None and (item[0] not in best_of or self.value(point) < self.value(best_of[item[0]])):
+                best_of[item[0]] = point
+        best = [point.settings for point in sorted(best_of.values(), key=self.value)[:_BEST_KNOBS]]
         for first, second in (*itertools.combinations(usual, 2), *itertools.combinations(best, 2)):
             pair = first | second
             if len(dict(pair)) == len(pair) and pair not in tried and not self._hopeless(pair):
@@ -321,15 +349,76 @@ class Search(Struct):
     def _neighbour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """A point to climb from with one change, that first which promises most."""
         for weight in _WEIGHTS:
-            ground = self._ground(weight).settings
-            near = [
-                changed for item in self._items() if (changed := self._changed(ground, item)) not in tried and not self._hopeless(changed)
-            ]
-            if near:
+            if near := self._near_by(self._ground(weight).settings, self._items(), tried):
                 return min(near, key=lambda settings: self._promise(settings, weight))
         return None
 
-    def _promise(self, settings: Settings, weight: float) -> float:
+    def _near_by(self, ground: Settings, items: Iterable[tuple[str, str]], tried: Set[Settings]) -> list[Settings]:
+        """Settings with one of these values changed that were not tried, and may work."""
+        changed = (self._changed(ground, item) for item in items)
+        return [settings for settings in changed if settings not in tried and not self._hopeless(settings)]
+
+    def _complement(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """A point to climb from with two changes that lower different phases: alone each shows in no peak."""
+        asked = (self._complements(self._ground(weight), weight, tried) for weight in _WEIGHTS)
+        return next((settings for settings in asked if settings is not None), None)
+
+    def _complements(self, ground: TrialPoint, weight: float, tried: Set[Settings], without: str = "") -> Settings | None:
+        """The two changes of a point that promise most, by what each did there alone to time and to the peak of each phase; None where no two
+        promise less than the point has. without: see `_ground`."""
+        near = [(item, point) for item in self._items() if (point := self._points.get(self._changed(ground.settings, item))) is not None]
+        best, least = None, self.value(ground, weight) - SAME_VALUE
+        for (_, one), (item, other) in itertools.combinations(near, 2):
+            settings = self._changed(one.settings, item)
+            if settings in tried or without in dict(settings) or self._hopeless(settings):
+                continue
+            promised = self.value(_both(settings, ground, one, other), weight)
+            if promised < least:
+                best, least = settings, promised
+        return best
+
+    def _unsure_detour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """The point to climb from without a knob of the best settings that stands on too few trials."""
+        return _of_few_trials([self._ground(_WEIGHTS[0], name) for name in self._best_knobs()], pending)
+
+    def _detour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """As `_neighbour` and `_complement`, without a knob of the best settings, by the values that lowered the goal's figure anywhere."""
+        helpful = self._helpful()
+        for name in self._best_knobs():
+            ground = self._ground(_WEIGHTS[0], name)
+            items = [item for item in self._items() if item in helpful or item in ground.settings]
+            near = [settings for settings in self._near_by(ground.settings, items, tried) if name not in dict(settings)]
+            if near:
+                return min(near, key=self._promise)
+            if (both := self._complements(ground, _WEIGHTS[0], tried, name)) is not None:
+                return both
+        return None
+
+    def _best_knobs(self) -> list[str]:
+        return sorted(dict(self._ground(_WEIGHTS[0]).settings))
+
+    def _helpful(self) -> set[tuple[str, str]]:
+        """The values that made settings better, beside any others."""
+        return {
+            item
+            for point in self._points.values()
+            for item in point.settings
+            if (other := self._points.get(point.settings - {item})) is not None and self.value(point) < self.value(other) - SAME_VALUE
+        }
+
+    def _doubt(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """A proposal of too few trials, or settings below the default's peak that are none because such a trial took more time than that of a rival,
+        by no more than times of the same settings differ. Settings with the peak of some of their values alone are left out."""
+        proposals, known, near_time = self.proposals(), self.plain_points(), self._near()[1]
+        doubtful = [
+            point
+            for point in self.beaten()
+            if _lightest(point, known) is None
+            and not any(rival.peak <= point.peak and math.log(point.time / rival.time) >= near_time for rival in proposals)
+        ]
+        return _of_few_trials([*proposals, *doubtful], pending)
+
+    def _promise(self, settings: Settings, weight: float = 1.0) -> float:
         """The value of settings if each of them did what it does by itself."""
         base = self.base
         singles = [self._points.get(self._single(item), base) for item in settings]
@@ -349,9 +438,25 @@ def _asked(stage: _Stage, tried: Set[Settings], most: int) -> list[Settings]:
     return pending
 
 
+def _of_few_trials(points: Iterable[TrialPoint], pending: Sequence[Settings]) -> Settings | None:
+    """The first of these settings that has too few trials, those that wait for their answer included."""
+    return next((point.settings for point in points if point.trials + pending.count(point.settings) < SURE), None)
+
+
+def _both(settings: Settings, ground: TrialPoint, one: TrialPoint, other: TrialPoint) -> TrialPoint:
+    """The settings of two changes as they should be, if each does what it does to the ground alone, phase by phase."""
+    peaks = ground.peak, one.peak, other.peak
+    of_phases = (ground.phases, one.phases, other.phases) if len(ground.phases) == len(one.phases) == len(other.phases) else ((), (), ())
+    phases = tuple(first * second / before for before, first, second in zip(*of_phases, strict=True))
+    peak = max(phases, default=peaks[1] * peaks[2] / peaks[0])
+    return TrialPoint(settings, peak, one.time * other.time / ground.time, 0, one.changes or other.changes, phases)
+
+
 def _point(settings: Settings, trials: Sequence[Trial]) -> TrialPoint:
     middle = (statistics.median(trial.peak or 0 for trial in trials), statistics.median(trial.time or 0 for trial in trials))
-    return TrialPoint(settings, *middle, len(trials), any(trial.changes for trial in trials))
+    known = len({len(trial.phases) for trial in trials}) == 1
+    phases = tuple(statistics.median(peaks) for peaks in zip(*(trial.phases for trial in trials), strict=True)) if known else ()
+    return TrialPoint(settings, *middle, len(trials), any(trial.changes for trial in trials), phases)
 
 
 def front(points: Iterable[TrialPoint]) -> list[TrialPoint]:

@@ -23,6 +23,7 @@ from ...campaign.fleet.payload import SearchTrial
 from ...campaign.fleet.search_client import Machines
 from ...campaign.outputs import Outputs
 from ...campaign.progress import Keep, Progress, Quiet
+from ...places.place import HERE
 from ...records import metrics, store
 from ...records.metrics import BYTES
 from ...records.modes import middle
@@ -30,7 +31,7 @@ from ...records.summary import late_rise_bytes, timed_phase
 from ...records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ...subjects.order import Order, assumed_words, shapes_that_run
 from ...subjects.suite import DEFAULTS, MS, Suite
-from ..next_commands import gate_line
+from ..next_commands import fit_line, gate_line
 from .answer import (
     ENV,
     ITERATION,
@@ -495,6 +496,7 @@ class _Tuner:
         if sure:
             numbered = enumerate(verified)
             left_out += [LeftOut(number, each, error=failures[each]) for number, each in numbered if each in failures]
+        next_subject = self._next_subject(best or default)
         return Tuned(
             model=self._model.name,
             runtime=self._subject.name,
@@ -524,19 +526,21 @@ class _Tuner:
             needed_ns=round(self._needed_ns()),
             beaten=tuple(self._search.beaten()),
             unverified=tuple(point for point in self._search.proposals() if sure and point.settings not in verified),
-            gate_command=self._gate_command(best or default),
+            gate_command=gate_line(*next_subject),
+            fit_command=fit_line(*next_subject) if self._request.fleet is None and self._request.suite.place is HERE else "",
+            time_noise=self._search.time_noise(),
         )
 
-    def _gate_command(self, best: Recommendation) -> tuple[str, str]:
-        """See Tuned. The suite is that of the search, with the best settings."""
+    def _next_subject(self, best: Recommendation) -> tuple[Suite, Order]:
+        """The suite of the search with the best settings, and its order."""
         request, own = self._request, self._request.suite.only
         order = self._order(best.settings, shown(best.settings))
         if self._subject.is_program:
-            return gate_line(request.suite, order)
+            return request.suite, order
         values = apart(best.settings, request.defaults)
         env = {name.removeprefix(ENV): value for name, value in {**request.defaults, **values.filled}.items()}
         variant = replace(own, set={**own.set, **values.knobs}, threads=values.threads or request.threads[:1], env={**own.env, **env})
-        return gate_line(replace(request.suite, variants=(variant,), runtimes=()), order)
+        return replace(request.suite, variants=(variant,), runtimes=()), order
 
     def _plain_runs(self) -> Iterator[Run]:
         plain = self._search.plain()
@@ -549,6 +553,7 @@ class _Tuner:
         errors = [run.output_error for run in runs if run.output_error is not None]
         error = max(errors) if errors else None
         order = self._order(settings, shown(settings))
+        threads = {"threads": str(order.job.threads)} if order.job.threads else {}
         return Recommendation(
             number=number,
             settings=settings,
@@ -561,7 +566,7 @@ class _Tuner:
             command=command_of(self._request, settings, order),
             variables=order.settings_env,
             calls=(
-                *order.runtime.in_program(dict(sorted(settings))),
+                *order.runtime.in_program({**threads, **dict(sorted(settings))}),
                 *(f"{name.removeprefix(ENV)}={value} in the environment" for name, value in sorted(settings) if name.startswith(ENV)),
             ),
             late_rise_bytes=late_rise_bytes(runs),
@@ -570,14 +575,16 @@ class _Tuner:
 
 def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     mark = run.mark(timed_phase([run]))
-    peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
+    rss = metrics.METRICS["rss_peak_bytes"]
+    peak = metrics.value(run, PEAK, rss)
     time_ns: float | None = statistics.median(mark.times_ns) if mark is not None and mark.times_ns else None
     if run.job.runtime == COMMAND:
         execute = run.mark(EXECUTE)
         time_ns = execute.time_ns if execute is not None else sum(each.time_ns for each in run.marks) or None
     if not run.outcome.ok or peak is None or time_ns is None:
         return Trial(settings, None, None)
-    return Trial(settings, peak, time_ns, run.output_error is not None and run.output_error > tolerance)
+    phases = tuple(of_phase for mark in run.before_release if (of_phase := rss.of(mark)))
+    return Trial(settings, peak, time_ns, run.output_error is not None and run.output_error > tolerance, phases)
 
 
 def _baseline(runs: Sequence[Run]) -> float | None:

@@ -229,6 +229,16 @@ def largest(
     return value, surely, None if possibly == FARTHEST and value != FARTHEST else possibly
 
 
+def highest(
+    predict: Callable[[Sequence[Coordinates]], list[Prediction]], name: str, others: Coordinates, start: int, end: int, step: int = 1
+) -> Prediction:
+    """The prediction with the largest upper end among every `step`th value of a dimension from `start` to `end` and the end itself, with the other
+    dimensions fixed: that of the largest such value. An arena whose regions double may need less at a larger value."""
+    values = [start + (count - 1) * step for count in _values(1) if start + (count - 1) * step < end]
+    predictions = predict([{**others, name: value} for value in (*values, end)])
+    return max(reversed(predictions), key=lambda prediction: prediction.high_bytes)
+
+
 def _values(start: int) -> list[int]:
     """Values at which to look whether they fit: every one at first, then 2% apart."""
     values = list(range(start, start + _EVERY))

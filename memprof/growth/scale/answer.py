@@ -96,7 +96,7 @@ class Within(Struct, frozen=True):
     """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits, and
     possibly where the law's interval does not bound it (value is a number then). confirmed_bytes: the size that was measured at the predicted
     value, None where it was not run; ended: how that run failed, if it did. refused: the lowest value that the runtime refused with these
-    others; those that fit are below it."""
+    others; those that fit are below it. most: of the values up to that which a limit is to hold (`bound`), the one with the largest upper end."""
 
     dimension: str
     others: Mapping[str, int]
@@ -106,6 +106,12 @@ class Within(Struct, frozen=True):
     confirmed_bytes: int | None = None
     ended: str = ""
     refused: int | None = None
+    most: Prediction | None = None
+
+    @property
+    def bound(self) -> int | None:
+        """The largest value that surely fits, or the predicted one where none does; None where none fits."""
+        return self.value if self.surely is None else self.surely
 
     def place(self, labels: Sequence[str]) -> dict[str, int]:
         """Its value among the others', in the order of these labels."""
@@ -116,6 +122,15 @@ class Within(Struct, frozen=True):
     def confirmable(self) -> bool:
         """Whether its value is one that can be run."""
         return self.value is not None and self.value < FARTHEST
+
+    def bound_place(self, dimensions: Sequence[Dimension]) -> dict[str, int]:
+        """Its bound among the others' values, in the order of these dimensions: no more than the end of the range where memory does not depend on
+        it."""
+        ends = {each.label: each.last for each in dimensions}
+        bound = self.bound or 0
+        if not self.confirmable:
+            bound = min(bound, ends[self.dimension])
+        return {label: self.others.get(label, bound) for label in ends}
 
     @property
     def bounded(self) -> bool:
@@ -191,6 +206,26 @@ class Scaled(Struct, frozen=True):
     def sources(self) -> dict[str, Law]:
         """The laws that predictions come from, by name: those of the phases that make the peak, or else that of the main figure."""
         return _sources(self.main, self.laws)
+
+    @property
+    def source(self) -> str:
+        """What predictions come from, in words."""
+        simulated = [law for law in self.sources.values() if law.simulated]
+        if not simulated:
+            return "the law"
+        return "the planned arenas" if simulated[0].planned else "the simulated arena"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether predictions come from an arena rather than from the sum that the coefficients are of."""
+        return any(law.simulated for law in self.sources.values())
+
+    @property
+    def limit_places(self) -> tuple[dict[str, int], Prediction] | None:
+        """What the lines for a manifest stand on: of the largest places that surely fit into the limit, the one up to which most is needed, and the
+        prediction of that. None where nothing fits."""
+        rows = [(row.bound_place(self.varying), row.most) for row in self.within if row.most is not None]
+        return max(rows, key=lambda row: row[1].high_bytes, default=None)
 
     def predict(self, places: Sequence[Coordinates]) -> list[Prediction]:
         """The main figure at places: of PEAK, the largest of what the phases' laws say. Empty where there is no law."""

@@ -18,6 +18,7 @@ from ...records.types import EXECUTE, PEAK, WARMUP, Job, RequestTrace, Run
 from ...subjects.dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
 from ..laws import laws
 from ..laws.arena import ArenaLaw
+from ..laws.laws import Prediction
 from ..laws.terms import Coordinates, SizePoint, Term
 from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes
 from .arena_requests import Simulation, planned_again, replayed
@@ -204,7 +205,7 @@ def within(made: Scaled) -> tuple[Within, ...]:
     """The largest value of each dimension within the limit, with the others at each end of their ranges; none without a limit or a law."""
     if made.within_bytes is None or made.law is None:
         return ()
-    rows = []
+    rows: list[Within] = []
     ranges = {each.label: (each.low, each.last) for each in made.varying}
     for label, (low, _) in ranges.items():
         others = {name: ends for name, ends in ranges.items() if name != label}
@@ -218,7 +219,16 @@ def within(made: Scaled) -> tuple[Within, ...]:
                 rows.append(Within(label, at, value, surely, refused - 1 if possibly is None else possibly, refused=refused))
             else:
                 rows.append(Within(label, at, *fit))
-    return tuple(rows)
+    return tuple(replace(row, most=_most(made, row)) for row in rows)
+
+
+def _most(made: Scaled, row: Within) -> Prediction | None:
+    """See Within."""
+    if row.bound is None:
+        return None
+    dimension = next(each for each in made.varying if each.label == row.dimension)
+    end = row.bound_place(made.varying)[row.dimension]
+    return laws.highest(made.predict, row.dimension, row.others, dimension.low, end, dimension.step)
 
 
 def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:

@@ -297,6 +297,10 @@ class _Scaler:
         # Where no law holds, a run says what a prediction would have.
         wanted: list[Mapping[str, int]] = [{label: at[label] for label in labels} for at in self._request.predictions]
         wanted += [row.place(labels) for row in answer.within if row.confirmable]
+        if answer.limit_places is not None:
+            bound, most = answer.limit_places
+            places = [bound, {label: int(most.at[label]) for label in labels}]
+            wanted += [at for at in places if all(point.at != at for point in self._points)]
         if not wanted and answer.law is not None:
             wanted = list(itertools.islice(self._places_left(), 1))
         distinct = {tuple(sorted(at.items())): at for at in wanted}

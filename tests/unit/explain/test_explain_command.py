@@ -342,7 +342,7 @@ def of_proposals(**proposals: Verified) -> records.Explanation:
         (
             {"a": priced(1.6, "noise"), "b": priced(0.9, saves=20)},
             "a",
-            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes 60% more time by the medians, and the times differ too much to tell.",
+            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes 60% more time by the medians, which is within noise.",
         ),
         (
             {"a": priced(16), "b": priced(4.2, "noise", saves=20)},
@@ -440,6 +440,22 @@ def test_report_text_and_markdown() -> None:
         assert "because of `this`" in text.replace("\\`", "`")
         assert ("freed & kept | <b>" in text) == (form == "text"), "only Markdown is escaped"
     assert "PEAK 225.0 MiB" in report().render(explanation())
+
+
+def test_table_says_look_was_at_end() -> None:
+    """A look at the end of a phase that had held much more says nothing of what the phase held before."""
+    made = explanation()
+    load = PhaseLook("MODEL_LOAD", 150 * MIB, made.phases[1].slices, (), 0)
+    missed = replace(made, phases=(made.phases[0], load, made.phases[2]))
+    seen = replace(made, phases=(*made.phases[:2], load, made.phases[2]))
+    near = replace(made, phases=(made.phases[1],))
+
+    heads, with_peak, _ = (report().render(each).splitlines() for each in (missed, seen, near))
+
+    assert any("| MODEL_LOAD end | EXECUTE |" in line for line in heads)
+    assert any("| MODEL_LOAD peak | MODEL_LOAD | EXECUTE |" in line for line in with_peak)
+    assert "the phase's peak above its end" in report().render(missed)
+    assert "above its end" not in report().render(near), "no look was at an end"
 
 
 def test_report_warnings_and_shapes_first() -> None:

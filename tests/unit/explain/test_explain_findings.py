@@ -375,13 +375,54 @@ def test_weights_held_at_peak() -> None:
     made = facts(ORT, inside, end, peaks={"MODEL_LOAD": (148, 146), "PREPARE": (278, 265)})
     kept, finding = findings.find(made)
     assert kept.rule == "kept" and finding.rule == "held_at_peak"
-    assert (finding.title, finding.bytes, finding.phase) == ("the weights are held 1.8 times, for a moment", 75 * MIB, "PREPARE/peak")
+    assert (finding.title, finding.bytes, finding.phase) == (
+        "the weights are held at least 1.8 times, for a moment",
+        75 * MIB,
+        "PREPARE/peak",
+    )
     assert "PREPARE peaks 13.0 MiB above its end; the look came on the way there, at 254.0 MiB of 278.0 MiB" in finding.evidence
     assert {"prepacking": "off"} in settings(finding) and {"constant_folding": "off"} in settings(finding)
     stays = replace(end, beyond_one_bytes=72 * MIB)
     assert "held_at_peak" not in [finding.rule for finding in findings.find(replace(made, phases=(inside, stays)))]
     in_clean_pages = replace(inside, droppable_bytes=72 * MIB)
     assert "held_at_peak" not in [finding.rule for finding in findings.find(replace(made, phases=(in_clean_pages, end)))]
+
+
+TWICE = held("as stored", ANON, 128)
+ONE_COPY = held("as stored", ANON, 64)
+
+
+@pytest.mark.parametrize("later", [("PREPARE", "EXECUTE"), ("EXECUTE",)])
+def test_copies_at_end_that_later_phase_frees(later: tuple[str, ...]) -> None:
+    """The PEAK is at the end of a phase of the program's own, where two copies stand side by side."""
+    looks = (phase("MODEL_LOAD", ONE_COPY, once=64), phase("pack", TWICE, beyond=64, once=64, again=64))
+    ends = tuple(phase(name, ONE_COPY, once=64) for name in later)
+    finding = only(facts(PROGRAM, *looks, *ends, peaks={"MODEL_LOAD": (104, 104), "pack": (168, 168), **dict.fromkeys(later, (110, 110))}))
+    assert (finding.rule, finding.title, finding.bytes) == ("held_at_peak", "the weights are held 2.0 times, for a time", 64 * MIB)
+    assert finding.phase == "pack"
+    assert finding.evidence[1:] == (f"at the end of {later[0]} nothing is held beyond one copy",)
+    assert not any("repack" in advice.text for advice in finding.proposals), "nothing is repacked"
+
+
+def test_copies_that_stay_to_end() -> None:
+    """A program reads a file and keeps the bytes beside the weights that it copied from them: no rule of a runtime's own speaks of these."""
+    looks = [phase(name, TWICE, beyond=64, once=64, again=64) for name in ("MODEL_LOAD", "EXECUTE")]
+    finding = only(facts(PROGRAM, *looks))
+    assert (finding.rule, finding.title, finding.bytes) == ("kept_copies", "the weights are held 2.0 times, to the end", 64 * MIB)
+    assert finding.evidence[1] == "the weights beyond one copy appeared in MODEL_LOAD (64.0 MiB)"
+    mapped = [replace(look, droppable_bytes=64 * MIB) for look in looks]
+    assert findings.find(facts(PROGRAM, *mapped)) == (), "the kernel can drop these"
+
+
+@pytest.mark.parametrize(("distance", "times"), [(0, "2.0 times"), (3, "2.0 times"), (4, "at least 2.0 times"), (30, "at least 2.0 times")])
+def test_copies_of_program_without_phases(distance: int, times: str) -> None:
+    """Its one look is near its peak: what is held later is not known."""
+    near = phase("RUN/peak", TWICE, beyond=64, once=64, again=64)
+    peak = near.rss_bytes + distance * MIB
+    made = replace(facts(PROGRAM, near), phases=(near,), measured=[PhaseFigures("RUN", peak, None, 10)])
+    finding = only(made)
+    assert (finding.title, finding.bytes, finding.phase) == (f"the weights are held {times}", 64 * MIB, "RUN/peak")
+    assert not any("end" in text.split() for text in finding.evidence)
 
 
 def test_findings_worst_first_without_small() -> None:

@@ -202,8 +202,20 @@ def test_least_limit_of_unfinished_search(failed, interrupted, cell, words):
 
 def test_settings_in_words_of_runtime():
     words = render(made(settings="optimization=off", calls=("so.level = ALL_OFF",)))
+    threads = render(made(threads=1, calls=("so.threads = 1",)))
 
     assert "In your program, for `optimization=off`: `so.level = ALL_OFF`." in words and "In your program" not in render(made())
+    assert "In your program, for `threads=1`: `so.threads = 1`." in threads
+
+
+def test_late_runs_stand_in_their_row():
+    """A time beside a run that was ended may be the limit's own: no mark says otherwise."""
+    under = LimitPoint(75 * MIB, 9e5, 26.0, 0.0, None, 0.0, 1, (9e5,))
+    plain = LimitPoint(None, 6e5, 26.0, 0.0, None, 0.0, 3, (5.9e5, 6e5, 7e5))
+    late = " ".join(render(made(curve=(replace(under, late="1 of 2 was ended after 5 s"), plain))).split())
+
+    assert "| 1.50x | 26 | 0 | 0 | 1 of 2 was ended after 5 s |" in late and "not by the limit" not in late
+    assert "1.50x (not by the limit) |" in render(made(curve=(under, plain)))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ def test_budget_named_in_answer():
     assert text.endswith("In your program, for `copies=1`: `SessionOptions.enable_cpu_mem_arena = False`.")
 
 
+def test_answer_names_what_search_may_miss():
+    best = proposal(1, 90 * MIB)
+    whole = tuner.Tuned(*("net", "mine", search.Goal(), proposal(0, 140 * MIB), (best,), best, (), (), 9, True, True, 1e-3), time_noise=0.1)
+    end, noisy = "It may miss better settings that differ from these in three values or more.", "it may miss settings that are faster"
+    assert end in render(whole) and noisy not in render(whole)
+    busy = render(replace(whole, complete=False, time_noise=1.2))
+    assert end not in busy and "The default's times differed by 120% in the search: it may miss settings that are faster" in busy
+
+
 def test_unmet_budget_has_sentence():
     """Of several runtimes only if none keeps within it."""
     default, one = proposal(0, 140 * MIB), proposal(1, 90 * MIB)
@@ -81,6 +90,36 @@ def test_peaks_apart_are_named(peaks, threads, more):
     answer = tuner.Tuned(*("net", "mine", search.Goal(), default, (), None, (), (), 9, True, True, 1e-3), threads=threads)
     said = f"- PEAK of #0 was from 394.0 MiB to 416.0 MiB in its runs: a limit needs the largest{more}."
     assert (said in render(answer, format="text").splitlines()) == (more is not None)
+
+
+def test_rows_over_latency_are_marked():
+    """They have no command; the default is never over."""
+    times = {0: (1e8,) * 5, 1: (1.4e8,) * 5, 2: (1.05e8,) * 5}
+    default, slow, best = (
+        replace(proposal(number, size * MIB, times[number]), command=f"run {number}") for number, size in ((0, 90), (1, 60), (2, 70))
+    )
+    answer = tuner.Tuned(*("net", "mine", search.Goal(max_time=1.1), default, (slow, best), best, (), (), 9, True, True, 1e-3))
+    text = render(answer)
+    marked = [line for line in text.splitlines() if "over --max-latency" in line]
+    assert len(marked) == 1 and "| #1 " in marked[0] and "140.0% (over --max-latency)" in marked[0]
+    assert "    run 2" in text and "    run 1" not in text
+    assert "over --max-latency" not in render(replace(answer, goal=search.Goal()))
+
+
+def test_program_sets_threads_of_best():
+    best = replace(proposal(1, 60 * MIB), calls=("so.threads = 1", "so.copies = 1"))
+    answer = tuner.Tuned(*("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3), threads=1)
+    assert render(answer).endswith("In your program, for `copies=1,threads=1`: `so.threads = 1`; `so.copies = 1`.")
+
+
+def test_answer_names_fit():
+    best = proposal(1, 60 * MIB)
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3),
+        fit_command="memprof fit net -r mine",
+    )
+    assert render(answer).endswith("The least memory in which these settings work is found by\n\n    memprof fit net -r mine")
+    assert "is found by" not in render(replace(answer, fit_command=""))
 
 
 def test_beaten_settings_are_named():
@@ -114,7 +153,7 @@ def test_answer_ends_with_gate(budget):
     ("times", "said"),
     [
         ((1e8, 1e8, 1e8, 1e8, 1e8), "an iteration takes the same time within noise"),
-        ((1.14e8, 1e8, 1.4e8, 6e8, 5e8), "an iteration takes 40% more time by the medians, and the times differ too much to tell."),
+        ((1.14e8, 1e8, 1.4e8, 6e8, 5e8), "an iteration takes 40% more time by the medians, which is within noise."),
     ],
 )
 def test_wide_times_are_not_the_same(times, said):

@@ -103,6 +103,80 @@ def test_search_default_then_single_values():
     assert {next(iter(trial.settings)) for trial in search.trials[1:]} == set(ITEMS)
 
 
+def phases(settings):
+    """A knob that lowers the peak of loading, after which three others do nothing; these together lower it more, and take no time."""
+    on = set(dict(settings))
+    if "opt" in on:
+        return (77.0 - 5 * ("pattern" in on), 16.0)
+    return (100.0 - 18 * ("weights" in on) - 9 * ("threshold" in on) - 4 * ({"weights", "threshold", "pattern"} <= on), 10.0)
+
+
+@pytest.mark.parametrize("slow", [1.0, 3.0])
+def test_search_leaves_basin_of_one_knob(slow):
+    """The least peak lies apart from the best value: its settings are found, and proposed though their first trial met a busy machine."""
+    knobs = {
+        "opt": ("off", "basic", "more"),
+        "format": ("ort",),
+        **dict.fromkeys(("weights", "threshold", "pattern", "idle", "other"), ("on",)),
+    }
+    search, best = Search(knobs), frozenset({("weights", "on"), ("threshold", "on"), ("pattern", "on")})
+    while (settings := search.ask()) is not None:
+        peak, time = phases(settings)
+        busy = slow if settings == best and not search.of(best) else 1.0
+        search.tell(Trial(settings, peak, time * busy))
+
+    assert best in {point.settings for point in search.proposals()}
+    assert min(search.points(), key=search.value).settings == best
+    grid = itertools.product(*[("", *values) for values in knobs.values()])
+    every = [frozenset((name, value) for name, value in zip(knobs, values, strict=True) if value) for values in grid]
+    assert search.proposals()[0].peak == min(phases(settings)[0] for settings in every)
+    assert len(search.trials) < len(every) / 3
+
+
+def test_values_of_different_phases_are_combined():
+    """Two phases are as high as each other: what lowers one of them shows in no peak alone, and is none of the best values."""
+    savings = {**{f"idle{number}": (0, 0) for number in range(5)}, "load": (30, 0), "pattern": (0, 25), "last": (0, 2)}
+    for known in (True, False):
+        search = Search(dict.fromkeys(savings, ("on",)))
+        while (settings := search.ask()) is not None:
+            peaks = tuple(100.0 - sum(savings[name][phase] for name, _ in settings) for phase in (0, 1))
+            search.tell(Trial(settings, max(peaks), 10.0, phases=peaks if known else ()))
+
+        assert [(set(dict(point.settings)), point.peak) for point in search.proposals()] == (
+            [({"load", "pattern", "last"}, 73.0)] if known else []
+        )
+        assert len(search.trials) < 70
+
+
+def test_settings_of_one_slow_trial_are_tried_again():
+    """The time of a single trial counts for a place on the front no more than times of the same settings differ."""
+    knobs = dict.fromkeys("abc", ("on",))
+    default = [("", (100.0, time)) for time in (10.0, 12.0, 11.0)]
+    search = told(knobs, [*default, ("a=on", (80.0, 11.0)), ("b=on", (80.4, 13.0)), ("c=on", (80.5, 40.0))])
+    asked = []
+    while (settings := search.ask()) is not None:
+        asked.append(settings)
+        peak, time = (85.0, 30.0) if len(settings) > 1 else {"a": (80.0, 11.0), "b": (80.4, 9.0)}[min(settings)[0]]
+        search.tell(Trial(settings, peak, time))
+
+    assert asked.count(frozenset({("b", "on")})) == 2
+    assert asked.count(frozenset({("c", "on")})) == 0
+    assert search.time_noise() == pytest.approx(0.2)
+
+
+def test_default_of_two_sizes_hides_no_value():
+    """The default's peak comes in two sizes further apart than a value saves; beside another value each repeats, and tells that it saves."""
+    search = Search({"opt": ("on",), "pattern": ("on",)})
+    both, opt = frozenset({("opt", "on"), ("pattern", "on")}), frozenset({("opt", "on")})
+    sizes = {DEFAULT: (145.1, 139.1, 145.3), both - opt: (139.1,), opt: (111.2, 111.2, 111.1), both: (105.2, 105.4, 105.3)}
+    for settings, peaks in sizes.items():
+        for peak in peaks:
+            search.tell(Trial(settings, peak, 10.0))
+
+    assert search.idle() == []
+    assert search.proposals()[0].settings == both
+
+
 def test_usual_pair_is_first():
     """Five others save more by themselves; the two are left out where one of them saves nothing."""
     pair = (ITEMS[0], ITEMS[1])

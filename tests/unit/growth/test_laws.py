@@ -334,6 +334,16 @@ def test_simulation_follows_peak_beyond_range():
         assert without.predict(truth.at).bytes < 0.95 * truth.bytes
 
 
+def test_highest_upper_end_below_a_value():
+    def predict(places):
+        sizes = [300 if at["batch"] == 13 else 280 if at["batch"] == 10 else 200 for at in places]
+        return [laws.Prediction(at, size, size - 5, size + 5) for at, size in zip(places, sizes, strict=True)]
+
+    found = [laws.highest(predict, "batch", {"s": 4}, *ends) for ends in ((1, 20), (1, 12), (1, 9), (1, 20, 3), (1, 18, 3), (13, 13))]
+    assert [prediction.at for prediction in found] == [{"s": 4, "batch": value} for value in (13, 10, 9, 13, 13, 13)]
+    assert laws.highest(predict, "batch", {}, 2, 20, 4).at == {"batch": 10}  # 13 is none of its values
+
+
 def test_simulation_yields_to_simple_law():
     points = measured(
         lambda batch, sequence: 88 + batch * sequence / 50,

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from support.law_points import QUIET, line, measured
 from support.sample_runs import MIB, job, run
-from support.scale_scenarios import made
+from support.scale_scenarios import in_arena, made
 from support.suites import one
 
 from memprof.base.errors import InputError, UsageError
@@ -142,6 +142,28 @@ def test_report_with_all_parts():
     ]
     assert places == [[str(value) for value in place] for place in sorted(tuple(point.at.values()) for point in answer.points)]
     assert pictures.picture(answer).get_axes()[0].get_xlabel() == "a"
+
+
+@pytest.mark.parametrize("doubles", [True, False])
+def test_simulated_arena_named_beside_its_figures(doubles):
+    """The sum and its coefficients predict nothing then: headline, heads and picture say what does."""
+    scaled = in_arena(doubles, within_bytes=390 * MIB)
+    scaled = replace(scaled, within=predictions.within(scaled), predictions=tuple(scaled.predict([{"batch": 16}])))
+    source, cell = ("the simulated arena", "simulated arena") if doubles else ("the planned arenas", "planned arenas")
+    text = tables.render(scaled)
+    head, nearest = text.split("\n\n")[:2]
+    assert f"PEAK follows {'ONNX' if doubles else 'the arenas that TFLite'}" in head and " = " not in head
+    assert "146.5 MiB at batch=1, 172.0 MiB at batch=4, 206.0 MiB at batch=8; on average about 8.50 MiB per batch" in head
+    assert nearest.startswith("The nearest sum is PEAK = ") and f"Predictions do not come from it, but from {source}" in nearest
+    rows = {cells[1]: cells for line in text.splitlines() if (cells := [cell.strip() for cell in line.split("|")])[1:]}
+    assert rows["law of"][2:7] == ["term of the nearest sum", "coefficient", "with 95%", "predictions from", "their error at unseen points"]
+    assert rows["PEAK"][5] == cell
+    assert f"Predictions by {source} (MiB)" in text and f"Within 390.0 MiB by {source}" in text and f"| {cell} |" in text
+    assert "Of all places up to batch=" in text and "batch=27 may need most: 367.5 MiB, at most " in text
+    figure = pictures.picture(scaled)
+    words = [each.get_text() for each in figure.texts]
+    assert " ".join(words[:2]).startswith("PEAK follows") and f"PEAK by {source}" in " ".join(words)
+    assert f"95% of {source}" in " ".join(words) and "the law" not in " ".join(words)
 
 
 def test_limit_far_beyond_not_bounded():

@@ -60,6 +60,35 @@ def test_comparison_begins_with_sentence(base, head, words):
     assert words in first
 
 
+# What a runtime needs that maps the model: it is in memory once the model runs.
+OF_MAPPED = {**USUAL, "MODEL_LOAD": (40, 41), "PREPARE": (60, 70), "WARMUP": (255, 256), "EXECUTE": (255, 258)}
+
+
+def test_sentences_have_phase_of_each_peak():
+    """Base peaks while it prepares, head while it executes: each size is of a phase of its own, and what is gained shows at the last end."""
+    base, head = runs(), file_backed(runs(memory=OF_MAPPED), 64)
+    words = (
+        "PEAK is 12.0 MiB less (270.2 MiB in PREPARE to 258.2 MiB in EXECUTE); at the end of EXECUTE anonymous memory is 74.0 MiB less",
+        " and file-backed memory is 64.0 MiB more, which the kernel can take back; EXECUTE takes",
+    )
+    assert "".join(words) in headline.of_comparison(compare.compare(base, head))
+    report = judged(base, head)
+    assert words[0] in headline.of_gate(report)
+    assert words[0] in headline.of_gate(replace(report, rows=tuple(reversed(report.rows)))), "the worst first"
+    named = [replace(each, job=replace(each.job, variant=name)) for name, side in (("a", base), ("b", head)) for each in side]
+    first, second = headline.of_runs(named).split(". ", 1)
+    assert first == "The smallest of 2 PEAKs is 258.2 MiB in EXECUTE (b)" and second.startswith(
+        "The largest is 270.2 MiB in PREPARE (a); it"
+    )
+    assert headline.of_picture(named) == "PEAK is 270.2 MiB (a) to 258.2 MiB (b)", "in the order of the rows"
+
+
+def test_phases_of_one_side_are_named():
+    base, head = runs(), [replace(each, marks=each.marks[:-1]) for each in runs()]
+    remarks = compare.compare(base, head).remarks
+    assert [remark for remark in remarks if "only the" in remark] == ["net.onnx, a: only the base has EXECUTE (RSS peak 268.2 MiB)"]
+
+
 def released(made, mib):
     """The same runs, each with a RELEASE that leaves so much above the baseline."""
     return [replace(each, marks=(*each.marks, mark("RELEASE", len(each.marks), 40 + mib, 40 + mib))) for each in made]
@@ -88,7 +117,7 @@ TIMES = ", 2.3 times the model's 100.0 MiB"
         (
             [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
             "1 of 4 variants failed in every run: net.onnx, d. The smallest of 3 PEAKs is 270.0 MiB (b, 2 threads). "
-            "The largest is 279.0 MiB (c, default threads); above the baseline, that is 2.4 times the model's 100.0 MiB.",
+            "The largest is 279.0 MiB (c, default threads); it lies 239.0 MiB above its baseline, 2.4 times the model's 100.0 MiB.",
         ),
     ],
     ids=["one", "kept", "nothing kept", "polled", "failed", "several"],
@@ -132,7 +161,7 @@ def test_modes_of_peak_are_told():
 def test_sentence_of_two_releases_tells_change():
     made = [of_version("1.20.0", extra_mib=27), of_version("1.9.2")]
     words = f"net.onnx, {made[0].job.runtime} 1.9.2 to 1.20.0: PEAK is 27.0 MiB more (270.0 MiB to 297.0 MiB"
-    few = ", with too few repeats to tell it from noise), in PREPARE; at the end of PREPARE anonymous memory is 27.0 MiB more"
+    few = ", with too few repeats to tell it from noise), in PREPARE; at its end anonymous memory is 27.0 MiB more"
     assert headline.of_runs(made).startswith(words + few)
     assert "The smallest of" in headline.of_runs([run("a"), run("b")]), "one release"
     assert "The smallest of" in headline.of_runs([*made, of_version("1.30")])

@@ -40,6 +40,7 @@ def test_plain_text_without_control_characters():
         ("`memprof run` of it; `--set a=1` too", "`memprof run` of it; `--set a=1` too"),
         ("`a` | b\\ <c>", "\\`a\\` \\| b\\\\ `<c>`"),
         ("in <module>, of std::vector<long>& a<b|c", "in `<module>`, of `std::vector<long>&` a&lt;b\\|c"),
+        ("std::vector<long unsigned int>& of() but 1 < 2 and 3 > 2", "`std::vector<long unsigned int>&` of() but 1 `<` 2 and 3 > 2"),
         ("`memprof a|b` `memprof <b>`", "\\`memprof a\\|b\\` \\`memprof &lt;b>\\`"),
         ("`memprof", "\\`memprof"),
     ],

@@ -13,7 +13,7 @@ from memprof.footprint.fit import LimitPoint, PartLimit
 from memprof.footprint.shared_files import HeldFiles
 from memprof.growth.laws.laws import FARTHEST
 from memprof.growth.scale import predictions
-from memprof.growth.scale.answer import PlaceRun, Within
+from memprof.growth.scale.answer import PlaceRun
 from memprof.records.types import PEAK
 from memprof.reports.tables import fit, resources, scale
 
@@ -54,7 +54,7 @@ def test_files_that_others_held_are_requested() -> None:
     assert alone is not None and beside is not None
     assert (alone.requests.bytes, beside.requests.bytes) == (44 * MIB, 53 * MIB)
     assert alone.limits.bytes == beside.limits.bytes == 66 * MIB
-    assert "in 3 runs, and the 8.0 MiB of its files that others held: 48.0 MiB" in beside.requests.figure
+    assert "full speed, and the 8.0 MiB of its files that others held: 48.0 MiB" in beside.requests.figure
     assert "others" not in alone.requests.figure
     slow = of_part(40, 90, held=HeldFiles(20 * MIB))
     assert slow is not None and slow.requests.bytes == 90 * MIB, "the RSS peak, as no limit was measured at full speed"
@@ -78,21 +78,21 @@ def test_fit_requests_full_speed() -> None:
     )
     found = of_part(46, 60, curve=curve)
     assert found is not None and (found.requests.bytes, found.requests.margin) == (53 * MIB, 0.1)
-    assert found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 48.0 MiB"
+    assert found.requests.figure == "the least limit in which 3 runs had full speed: 48.0 MiB"
 
 
 @pytest.mark.parametrize(
     ("peak", "late", "requested", "figure"),
     [
-        (90, 0, 53, "the least limit that was measured at full speed, in 6 runs: 48.0 MiB"),
+        (90, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),
         (
             90,
             50,
             58,
-            "the least limit that was measured at full speed above 50.0 MiB, where one was slow, in 3 runs: 52.0 MiB",
+            "the least limit in which 3 runs had full speed (in 50.0 MiB one was ended by time): 52.0 MiB",
         ),  # a run took too long in 50 MiB
-        (51, 0, 51, "the RSS peak with no limit, less than 10% above the least limit at full speed: 51.0 MiB"),
-        (40, 0, 53, "the least limit that was measured at full speed, in 6 runs: 48.0 MiB"),
+        (51, 0, 51, "the RSS peak with no limit, as the least limit at full speed plus 10% would be more: 51.0 MiB"),
+        (40, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),
     ],
 )
 def test_fit_requests_more_than_edge(peak: int, late: int, requested: int, figure: str) -> None:
@@ -117,9 +117,7 @@ def test_fit_requests_above_slow_limits() -> None:
     )
     found = of_part(51, 73, curve=curve)
     assert found is not None
-    assert (
-        found.requests.figure == "the least limit that was measured at full speed above 55.0 MiB, where one was slow, in 3 runs: 56.0 MiB"
-    )
+    assert found.requests.figure == "the least limit in which 3 runs had full speed (in 55.0 MiB one was slow): 56.0 MiB"
     none = of_part(51, 73, curve=(*curve[:3], curve[-1]))
     assert none is not None and none.requests.figure.startswith("the RSS peak with no limit, as no limit was measured at full speed")
 
@@ -129,7 +127,7 @@ def test_fit_requests_limit_without_reading_on_busy_machine() -> None:
     usual = LimitPoint(None, 1e7, 0.0, 0.0, None, 0.0, 3)
     still, reading = LimitPoint(52 * MIB, 3e7, 0.0, 0.0, None, 0.0, 3), LimitPoint(52 * MIB, 3e7, 0.0, 0.0, None, 9.0, 3)
     found = of_part(52, 73, curve=(still, usual))
-    assert found is not None and found.requests.figure == "the least limit in which no page was read again, in 3 runs: 52.0 MiB"
+    assert found is not None and found.requests.figure == "the least limit in which 3 runs read no page again: 52.0 MiB"
     for curve in ((reading, usual), (replace(still, refaults=None), usual), (replace(still, runs=2), usual)):
         slow = of_part(52, 73, curve=curve)
         assert slow is not None and slow.requests.figure.startswith("the RSS peak with no limit")
@@ -140,7 +138,7 @@ def test_fit_limit_names_its_own_figure() -> None:
     doubled = (LimitPoint(57 * MIB, 9e8, 0.0, 9.0), LimitPoint(115 * MIB, 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0))
     found = of_part(57, 68, curve=doubled)
     assert found is not None and (found.requests.bytes, found.limits.bytes) == (127 * MIB, 127 * MIB)
-    assert found.limits.figure == found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 115.0 MiB"
+    assert found.limits.figure == found.requests.figure == "the least limit in which 3 runs had full speed: 115.0 MiB"
 
     slow = of_part(82, 73, curve=(LimitPoint(82 * MIB, 9e8, 0.0, 9.0), LimitPoint(None, 1e7, 0.0, 0.0)))
     assert slow is not None and slow.limits.figure == "the least limit of the whole run, which has worked 6 times: 82.0 MiB"
@@ -171,6 +169,8 @@ def test_fit_ends_with_yaml(form: str) -> None:
         "  limits:",
         "    memory: 66Mi",
     ]
+    assert "set the same" not in text
+    assert "resources:  # measured with 2 threads: set the same in the program" in fit.render(fit_results.made(threads=2), format=form)
     assert "no margin" in lines[1] and "10% margin" in lines[3]
     assert ("```yaml" in text) == (form == "markdown")
 
@@ -257,6 +257,41 @@ def test_undecided_law_requests_what_was_measured() -> None:
     assert found.limits.bytes == 200 * MIB
 
 
+def test_undecided_request_holds_at_smaller_places() -> None:
+    """A larger place that fits is none to name where a smaller one does not fit, or died."""
+    sizes = [(1, 120), (8, 210), (16, 190)]
+    points = tuple(PlaceRun({"a": a}, {PEAK: size * MIB}) for a, size in sizes)
+    died = PlaceRun({"a": 8}, {PEAK: 90 * MIB}, ended="out of memory", least=True)
+    for every in (points, (points[0], died, points[2])):
+        found = resources.of_scale(replace(scale_scenarios.made(), points=every, within_bytes=200 * MIB, undecided="more"))
+        assert found is not None and found.requests.figure == "PEAK as measured at a=1, in one run: 120.0 MiB"
+
+
+def falls(*seen: tuple[int, int]) -> resources.Resources:
+    """The lines within 390 MiB, of an arena that needs more at 27 than at 29; seen: values and the MiB that confirmed them."""
+    scaled = scale_scenarios.in_arena(within_bytes=390 * MIB)
+    points = tuple(PlaceRun({"batch": value}, {PEAK: size * MIB}, held_out=True) for value, size in seen)
+    scaled = replace(scaled, within=predictions.within(scaled), points=(*scaled.points, *points))
+    (row,) = scaled.within
+    assert row.bound is not None and row.bound > 28
+    found = resources.of_scale(scaled)
+    assert found is not None
+    return found
+
+
+def test_request_holds_at_smaller_values() -> None:
+    found = falls((20, 308), (27, 367))
+    assert "PEAK at batch=27 by the simulated arena, the most of all places up to batch=3" in found.requests.figure
+    assert 367 * MIB < found.requests.bytes <= 390 * MIB
+
+
+def test_request_takes_larger_measurement() -> None:
+    assert falls((20, 389)).requests.figure == "PEAK as measured at batch=20, in one run, more than by the simulated arena: 389.0 MiB"
+    beyond = falls((20, 420), (90, 800))
+    assert "batch=20, in one run, more than by the simulated arena, which goes beyond the limit: 420.0 MiB" in beyond.requests.figure
+    assert beyond.requests.bytes == beyond.limits.bytes == 390 * MIB
+
+
 def test_request_never_exceeds_limit() -> None:
     """Kubernetes refuses such a pod."""
     scaled = within(200)
@@ -266,9 +301,11 @@ def test_request_never_exceeds_limit() -> None:
 
 
 def test_dimension_without_influence_ends_with_range() -> None:
-    scaled = replace(within(200), within=(Within("s", {"a": 4}, FARTHEST, FARTHEST, FARTHEST),))
-    found = resources.of_scale(scaled)
-    assert found is not None and "a=4,s=512" in found.requests.figure
+    made = scale_scenarios.made(lambda a, s: 80 + 2 * a, within_bytes=200 * MIB)
+    rows = [row for row in predictions.within(made) if row.dimension == "s"]
+    assert [row.value for row in rows] == [FARTHEST, FARTHEST]
+    found = resources.of_scale(replace(made, within=tuple(rows)))
+    assert found is not None and "a=16,s=512" in found.requests.figure
 
 
 def test_nothing_fits_nothing_is_requested() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.sample_runs import MIB, machine, of_program, run, runs
+from support.sample_runs import MIB, USUAL, machine, of_program, run, runs
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.records import settings, store
@@ -186,12 +186,29 @@ def test_table_folds_rows_within_noise():
 
     folded, unfolded = comparison.render(result), comparison.render(result, all_rows=True)
 
-    assert "rows are within noise and left out" in folded
+    assert "rows are the same or within noise, and left out" in folded
     assert "| within noise |" not in folded
     assert unfolded.count("within noise |") == len(result.differences)
     assert "Geometric mean of the ratios" not in folded  # of one row it is the ratio
     two = compare.compare([*runs(), *runs("b")], [*runs(), *runs("b")])
     assert "Geometric mean of the ratios" in comparison.render(two)
+
+
+def test_table_has_all_phases_of_variant_that_differs():
+    """A phase that stays the same counts too: of peaks and latency a variant that differs has every phase, of other metrics what differs."""
+    base = [*runs("a"), *runs("b")]
+    head = [*runs("a", memory={**USUAL, "PREPARE": (269, 279)}), *runs("b")]
+    text = comparison.render(compare.compare(base, head, ["rss_peak_bytes", "anon_end_bytes"]))
+    peaks, anonymous = text.partition("Geometric mean")[0].split("Anonymous memory")
+    assert peaks.count("| a ") == len(USUAL) + 1 and anonymous.count("| a ") == 1
+    assert "| b " not in text
+
+
+def test_difference_below_last_digit_is_the_same():
+    base, head = ([run("a", repeat, extra_mib=extra) for repeat in range(1, 6)] for extra in (0, 0.004))
+    text = comparison.render(compare.compare(base, head, ["anon_end_bytes"]), all_rows=True)
+    assert "the same |" in text and "more |" not in text and "less |" not in text
+    assert "the same" not in comparison.render(compare.compare(base, head, ["anon_end_bytes"])).partition("left out")[2]
 
 
 def test_phases_in_order_of_run():
