@@ -11,6 +11,7 @@ Tracing takes memory and time itself, so no other figure of such a run is used. 
 
 import collections
 import gc
+import itertools
 import json
 import os
 import sys
@@ -72,11 +73,11 @@ def holders(lines):
     """Which container holds most of the objects that each of these lines allocated, in words. A line is absent without a container that has a name:
     a module's variable, or an attribute of a class or an object. lines: by (FILE, LINE), how many blocks stay.
 
-    tracemalloc knows where an object was allocated, and gc.get_referents what a container holds, also objects that gc does not track, such as arrays.
+    tracemalloc knows where an object was allocated, and `_contents` what a container holds, also objects that gc does not track, such as arrays.
     """
     held = {}  # type: dict
     for container in _containers():
-        counts = collections.Counter(_line_of(child) for child in gc.get_referents(container))
+        counts = collections.Counter(_line_of(child) for child in _contents(container))
         for line, blocks in lines.items():
             if counts[line] >= max(_LEAST_HELD, blocks / _MOST_BLOCKS, held.get(line, (0, None))[0] + 1):
                 held[line] = (counts[line], container)
@@ -92,6 +93,11 @@ def _containers():
         for child in gc.get_referents(thing) if type(thing) is dict else ():
             if type(child) is dict and len(child) >= _LEAST_HELD and not gc.is_tracked(child):
                 yield child
+
+
+def _contents(container):
+    """What a container holds. gc leaves out a dict's keys if all of them are texts."""
+    return itertools.chain(container, container.values()) if type(container) is dict else gc.get_referents(container)
 
 
 def _line_of(thing):

@@ -126,7 +126,9 @@ class GrowthParts(Struct, frozen=True):
 
 
 def _sentences(grown: GrowthParts) -> Iterator[str]:
-    where = f"from {grown.first} to {grown.last}" if grown.inside else f"between the ends of {grown.first} and {grown.last}"
+    where = (
+        f"from {grown.first} to {grown.last} of one more process" if grown.inside else f"between the ends of {grown.first} and {grown.last}"
+    )
     if grown.cause is None:
         yield f"RSS did not grow {where}"
         return

@@ -21,7 +21,7 @@ from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
 from .frames import NO_MODULE, By, Frame
-from .names import group_name, is_allocator, module_name, nameless, short_module
+from .names import group_name, is_allocator, module_name, nameless, short_file, short_module
 from .profile import HeapProfile, Snapshot
 from .program_lines import program_tree
 from .shape import BELOW, ROOT, grouped, is_unknown
@@ -144,7 +144,7 @@ def identity(frame: Frame) -> MatchedPlace:
         return MatchedPlace(nameless(frame), module)
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
-        file = os.path.basename(frame.file)
+        file = short_file(frame.file)
         return MatchedPlace(f"{name} ({file})", module, file)
     return MatchedPlace(name, module)
 
@@ -153,7 +153,7 @@ def _line(frame: Frame) -> MatchedPlace:
     function = identity(frame)
     if frame.file is None or not frame.line:
         return function
-    return MatchedPlace(group_name(frame, "line"), function.module, f"{os.path.basename(frame.file)}:{frame.line}")
+    return MatchedPlace(group_name(frame, "line"), function.module, f"{short_file(frame.file)}:{frame.line}")
 
 
 def _module(frame: Frame) -> MatchedPlace:

@@ -43,6 +43,7 @@ _STL_FILES = frozenset(
 _ALLOCATOR_FILES = frozenset(
     {"libjemalloc", "libtcmalloc", "libtcmalloc_minimal", "libtcmalloc_and_profiler", "libtcmalloc_debug", "libmimalloc"}
 )
+_COMMON_FILES = ("__init__.py", "__main__.py", "conftest.py")
 _PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
 _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
 
@@ -74,11 +75,11 @@ def group_name(frame: Frame, by: By) -> str:
     if by == "module":
         return module_name(frame)
     if by == "line" and frame.file is not None:
-        return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line or '?'})"
+        return f"{frame.function} ({short_file(frame.file)}:{frame.line or '?'})"
     if frame.function == UNKNOWN:
         return nameless(frame)
     if frame.file is not None and is_python(frame.file):  # every file has its `<module>`, every class its `__init__`
-        return f"{frame.function} ({_python_file(frame.file)})"
+        return f"{frame.function} ({short_file(frame.file)})"
     return frame.function
 
 
@@ -87,9 +88,10 @@ def nameless(frame: Frame) -> str:
     return UNKNOWN if frame.module in (None, NO_MODULE) else f"{UNKNOWN} ({module_name(frame)})"
 
 
-def _python_file(path: str) -> str:
+def short_file(path: str) -> str:
+    """A file's name, with its folder where many files have that name: `textlib/__init__.py`."""
     *folders, name = path.split("/")
-    return f"{folders[-1]}/{name}" if folders and name in ("__init__.py", "__main__.py") else name
+    return f"{folders[-1]}/{name}" if folders and name in _COMMON_FILES else name
 
 
 def module_name(frame: Frame) -> str:

@@ -2,8 +2,9 @@
 
 Of a stack that leads to Python the frames of C give way to the lines that called them, if the tool has no line for them or they are the
 interpreter's. Of the lines of Python those count that are nearest to the user: the program's own, else those of packages, else those of the
-standard library. So a site is the line of the program, and not numpy's `default_malloc` or pytest's calls of a test. Stacks without Python stay
-as they are, and so do those of a job that memprof's runner starts: there the frames of the runtime are the answer.
+standard library. So a site is the line of the program, and not numpy's `default_malloc` or pytest's calls of a test. What pytest needs for itself,
+its imports and plugins, is one row: the line that starts it. Stacks without Python stay as they are, and so do those of a job that memprof's runner
+starts: there the frames of the runtime are the answer.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from .trees import CallTree, Trie
 
 _C, _STANDARD, _PACKAGE, _OWN = range(4)
 _STANDARD_FILES = re.compile(r"<frozen |.*/lib(?:64)?/(?:python|pypy)[\d.]+/(?!(?:site|dist)-packages/)")
-# memray's own frames are at the begin of each stack. A text such as `-c` has is the program's; a name such as <attrs generated> a package's.
+# memray's own frames are at the begin of each stack, and the marks only read memory: an arena of Python's that they are the first to need is for the
+# program's small objects. A text such as `-c` has is the program's; a name such as <attrs generated> a package's.
 _PACKAGE_FILES = re.compile(r".*/(?:site|dist)-packages/|<(?!string>|stdin>)")
-_TOOL_FILES = re.compile(r".*/(?:site|dist)-packages/memray/")
+_TOOL_FILES = re.compile(r".*/(?:site|dist)-packages/memray/|(?:.*/)?memprof_marks\.py$")
+_PYTEST_FILES = re.compile(r".*/(?:site|dist)-packages/_?pytest/")
 _RUNNER_FILES = re.compile(r".*/memprof/runners/")
 _C_FILES = re.compile(r".*\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|inc|rs|pyx|cu|cuh|f|f90)$")
 # CPython's, by the folders of its source: `Objects/call.c`, `./Modules/_csv.c`. pyenv's extensions have the whole path of the build in front.
@@ -39,6 +42,7 @@ def program_tree(profile: HeapProfile, tree: CallTree, by: By) -> CallTree:
     runner = [_is_runner(frame, folder) for frame in frames]
     tells = _has_library if by == "module" else _has_line
     kept = [tells(frame) for frame in frames]
+    pytest = [_PYTEST_FILES.match(frame.file or "") is not None for frame in frames]
     last = [frame.kind == "below" for frame in frames]
     trie = Trie(tree.frame[0])
     trie.own[0] = tree.self_bytes()[0]
@@ -46,7 +50,8 @@ def program_tree(profile: HeapProfile, tree: CallTree, by: By) -> CallTree:
         if stack:
             highest = max(ranks[number] for number in stack)
             is_cut = highest != _C and not any(runner[number] for number in stack)
-            trie.add(_cut(stack, ranks, highest, kept, last) if is_cut else stack, size)
+            started = [number for number in stack if pytest[number]] if highest in (_STANDARD, _PACKAGE) else []
+            trie.add(started[-1:] or (_cut(stack, ranks, highest, kept, last) if is_cut else stack), size)
     return trie.tree()
 
 

@@ -8,13 +8,14 @@ Kendall's test alone would call each warm-up a trend. A line through all points 
 
 Nothing below a page over the whole run can be told.
 
-A leak may fill memory that was freed before, and then the resident set does not rise until that is used up. The allocator's own count of the bytes in
-use tells it, where it was read: see `_in_freed_memory`.
+A leak may fill memory that was freed before, and then the resident set does not rise until that is used up. The allocators' own counts of the bytes
+in use tell it, where they were read: see `_in_freed_memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -127,6 +128,12 @@ def series(curve: Curve, page_bytes: int) -> Series:
     return Series(counts, both, file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
 
 
+def risen_bytes(processes: Sequence[Series], verdict: Verdict) -> int:
+    """By how much memory rose in all, in the process where that was least: by the bytes in use if they fill freed memory, else the resident set."""
+    columns = [process.used if verdict.hidden else process.rss for process in processes]
+    return max(0, min(column[-1] - column[0] for column in columns))
+
+
 def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
     """The verdict on one process that was polled: bytes a second, and times in seconds."""
     t_ns = np.asarray(timeline.t_ns)
@@ -160,39 +167,98 @@ def judge(processes: Sequence[Series]) -> Verdict:
 
 
 def _with_freed_memory(processes: Sequence[Series], each: Sequence[Growth]) -> tuple[Growth, ...]:
-    """The verdicts, by the bytes in use for all processes whose resident set does not grow, if all of those tell more."""
+    """The verdicts, by the bytes in use for all processes whose resident set does not grow, if all of those tell more. Else a flat verdict may hide
+    what the bytes in use leave open."""
     found = tuple(
         growth if growth.word == "grows" else _in_freed_memory(process, growth) for process, growth in zip(processes, each, strict=True)
     )
-    return tuple(each) if any(growth is before and growth.word != "grows" for growth, before in zip(found, each, strict=True)) else found
+    if all(before.word == "grows" or growth.word != before.word for growth, before in zip(found, each, strict=True)):
+        return found
+    return tuple(
+        replace(growth, high=max(growth.high, _most_in_use(process, growth))) if growth.word in ("steady", "bounded") else growth
+        for process, growth in zip(processes, each, strict=True)
+    )
+
+
+def _tail_looks(process: Series, growth: Growth) -> list[int]:
+    """The places of the looks at the bytes in use in the tail of a decided verdict, or after the first unit of an undecided one. What was given back
+    in the first quarter of the work, where a warm-up may end, does not count."""
+    begin = _tail_begin(growth)
+    looks = [place for place, done in enumerate(process.looked) if done >= begin]
+    early = [
+        after
+        for before, after in pairwise(looks)
+        if process.used[after] < process.used[before] - process.page_bytes and process.looked[after] <= _STARTS[-1] * process.looked[-1]
+    ]
+    return [place for place in looks if place >= early[-1]] if early else looks
+
+
+def _tail_begin(growth: Growth) -> int:
+    return max(1, growth.warmup) if growth.word != "undecided" else 1
+
+
+def _resident_at(process: Series, looks: Sequence[int]) -> list[int]:
+    """The resident set at these looks."""
+    counts = np.asarray(process.counts[next(iter(process.counts))])
+    rows = np.searchsorted(counts, [process.looked[place] for place in looks]).tolist()
+    return [process.rss[min(row, len(process.rss) - 1)] for row in rows]
+
+
+def _middle(process: Series, looks: Sequence[int]) -> int:
+    """The look that is nearest to the middle of the work."""
+    ends = process.looked[looks[0]] + process.looked[looks[-1]]
+    return min(looks, key=lambda place: abs(2 * process.looked[place] - ends))
+
+
+def _most_in_use(process: Series, growth: Growth) -> float:
+    """The most that bytes in use can grow by each unit beside a flat resident set: by their whole range, in the tail or in its second half.
+
+    Bytes that were taken and not written to move neither the resident set nor freed memory, and do not count.
+    """
+    looks = _tail_looks(process, growth)
+    if len(looks) < _LEAST_LOOKS:
+        return 0.0
+    half = looks[looks.index(_middle(process, looks)) :]
+    rates = []
+    for part in (looks, half):
+        taken = [resident - process.free[place] for place, resident in zip(part, _resident_at(process, part), strict=True)]
+        used = [process.used[place] for place in part]
+        length = process.looked[part[-1]] - process.looked[part[0]]
+        if length:
+            rates.append((min(max(used) - min(used), max(taken) - min(taken)) + process.page_bytes) / length)
+    return min(rates)
 
 
 def _in_freed_memory(process: Series, growth: Growth) -> Growth:
     """The verdict by the bytes that the program holds of the allocator, if they rose in memory that was freed before; else the same verdict.
 
-    They are exact, and are read at few moments, after each half more of the work at the latest. They grow if they never fall, and rise no slower in
-    the second half than in the first. Where no look lies between the halves, that cannot be told.
+    They are exact, and are read at few moments, after each eighth more of the work at the latest. They grow if they never fall, and rise no slower in
+    the second half than in the first. Where no look lies between the halves, that cannot be told. A small rise counts if the looks lie so close that
+    they show a tail that rises (see `curve_tail`).
     """
-    total, decided = growth.warmup + growth.tail, growth.word != "undecided"
-    begin = max(1, growth.warmup) if decided else 1
-    looks = [place for place, done in enumerate(process.looked) if done >= begin]
+    total, decided, begin = growth.warmup + growth.tail, growth.word != "undecided", _tail_begin(growth)
+    looks = _tail_looks(process, growth)
     if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
         return growth  # or a cache that is emptied and fills again
     first, last = looks[0], looks[-1]
     length = process.looked[last] - process.looked[first]
     rise, freed = (column[last] - column[first] for column in (process.used, process.free))
-    rows = np.searchsorted(np.asarray(process.counts[next(iter(process.counts))]), [process.looked[first], process.looked[last]])
-    resident = process.rss[min(rows[1], len(process.rss) - 1)] - process.rss[rows[0]]
-    if rise <= max(LEAST_RISE, LEAST_SLOPE * length, process.page_bytes) or resident - freed < rise / 2:
+    before, after = _resident_at(process, (first, last))
+    if after - before - freed < rise / 2:
         return growth  # or bytes in use that nothing was written to
-    middle = min(looks, key=lambda place: abs(2 * process.looked[place] - process.looked[first] - process.looked[last]))
-    before, after = process.looked[middle] - process.looked[first], process.looked[last] - process.looked[middle]
-    slope = rise / length
-    if min(before, after) >= length / 4:
-        rates = (process.used[middle] - process.used[first]) / before, (process.used[last] - process.used[middle]) / after
+    slope = rise / max(length, 1)
+    facts: dict[str, Any] = {"warmup": begin - 1, "tail": total - begin + 1, "where": "in use", "hidden": -freed >= rise / 2}
+    if rise <= max(LEAST_RISE, LEAST_SLOPE * length, process.page_bytes):
+        tail = _close_looks(process, looks)
+        if tail is None or not tail.rises:
+            return growth
+        return Growth("grows", growth.unit, tail.slope, tail.low, tail.high, **facts)
+    middle = _middle(process, looks)
+    halves = process.looked[middle] - process.looked[first], process.looked[last] - process.looked[middle]
+    if min(halves) >= length / 4:
+        rates = (process.used[middle] - process.used[first]) / halves[0], (process.used[last] - process.used[middle]) / halves[1]
         if rates[0] > 0 and rates[1] >= SLOWER * rates[0]:
-            facts: dict[str, Any] = {"slope": slope, "low": min(rates), "high": max(rates), "warmup": begin - 1, "tail": total - begin + 1}
-            return Growth("grows", growth.unit, **facts, where="in use", hidden=-freed >= rise / 2)
+            return Growth("grows", growth.unit, slope, min(rates), max(rates), **facts)
         if rates[1] < _STOPPED * rates[0]:
             return growth
     if not decided:
@@ -200,6 +266,17 @@ def _in_freed_memory(process: Series, growth: Growth) -> Growth:
     used_up = round(total + process.free[last] / slope)
     reason = f"bytes in use rose by {format_bytes(rise)}, in memory that was freed before"
     return Growth("undecided", growth.unit, slope, tail=total, reason=reason, needed=max(4 * total, used_up))
+
+
+def _close_looks(process: Series, looks: Sequence[int]) -> Tail | None:
+    """The bytes in use as a tail at even distances of the work, None if a part between two looks is so long that its shape is unknown."""
+    done = np.asarray([process.looked[place] for place in looks], dtype=np.float64)
+    if float(np.diff(done).max()) > _TOGETHER * float(done[-1] - done[0]):
+        return None
+    even = np.linspace(done[0], done[-1], _GRID)
+    return Tail(
+        even, np.interp(even, done, np.asarray([process.used[place] for place in looks], dtype=np.float64)), done[0], process.page_bytes
+    )
 
 
 def _alike_by(processes: Sequence[Series], units: Sequence[str], mostly: str) -> tuple[str, tuple[str, ...]]:

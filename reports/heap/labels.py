@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -10,7 +9,7 @@ from msgspec import Struct
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted
 from memprof.heap.frames import NO_MODULE, By, Frame
-from memprof.heap.names import module_name, short
+from memprof.heap.names import module_name, short, short_file
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, LargestFrame, Shape
 
@@ -56,7 +55,7 @@ def source(frame: Frame) -> str:
     """`file.cc:12`, or an empty string where the tool has no source line."""
     if frame.file is None:
         return ""
-    name = plain(os.path.basename(frame.file) or frame.file)
+    name = plain(short_file(frame.file) or frame.file)
     return f"{name}:{frame.line}" if frame.line else name
 
 

@@ -331,9 +331,9 @@ static MEMPROF_USED void memprof_take(long long now_ns, int last) {
         long long after_ns;
         memprof_write(line, memprof_exact_look(line, (int)sizeof line));
         after_ns = memprof_now_ns();
-        memprof_state_.look_last = memprof_state_.done[0] + memprof_state_.done[0] / 2 + 1;
+        memprof_state_.look_last = memprof_state_.done[0] + memprof_state_.done[0] / 8 + 1;
         memprof_state_.look_at = memprof_state_.done[0] + (memprof_state_.done[0] < 32 ? 1 : memprof_state_.done[0] / 32);
-        memprof_state_.look_ns = after_ns + 100 * (after_ns - now_ns); /* it takes milliseconds in a large process: 1% of the time, and after each half more */
+        memprof_state_.look_ns = after_ns + 100 * (after_ns - now_ns); /* it takes milliseconds in a large process: 1% of the time, and after each eighth more */
     }
     if (last || now_ns - memprof_state_.flushed_ns > 100000000) {
         memprof_flush();

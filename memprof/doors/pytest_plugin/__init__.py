@@ -11,7 +11,7 @@
     def test_model(memprof):                   # with the fixture, the limit is on the fixture's measurements; there must be at least one
         memprof.model("net.onnx", "onnxruntime")
 
-    def test_function(memprof):
+    def test_function(memprof):                # a function by itself, without pytest around it
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
         assert not memprof.grows(build_index, 10_000)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import pytest
 
 from ...base.errors import MeasurementError, MemprofError, UsageError
-from ...base.units import parse_bytes
+from ...base.units import format_bytes, parse_bytes
 from . import leaks
 from .limit import MARK, ONLY_LINUX, OUTSIDE, MemoryLimit, measured_from_outside
 from .table import PEAK
@@ -68,10 +68,19 @@ class MeasureResult:
 
 @dataclass(frozen=True)
 class Grows:
-    """Whether memory rises with the calls of a function: true if it does. verdict: memprof.verdicts.growth's, with the rate and its interval."""
+    """Whether memory rises with the calls of a function: true if it does. verdict: memprof.verdicts.growth's, with the rate and its interval.
+    reason: in a sentence. place: the line that allocates most of what stays, FILE:LINE, None if it was not found."""
 
     reason: str
     verdict: Verdict = field(repr=False)
+    place: str | None = None
+
+    def __repr__(self) -> str:
+        """Short: pytest cuts the words of a failed assert in their middle, and shows them twice."""
+        if not self:
+            return f"Grows({self.verdict.word})"
+        at = "" if self.place is None else f", {self.place}"
+        return f"Grows({format_bytes(self.verdict.slope)} per call{at})"
 
     def __bool__(self) -> bool:
         return self.verdict.word == "grows"
@@ -86,6 +95,7 @@ class Memprof:
         self._limit = limit
         self._peaks_bytes: list[int] = []
         self._growths: list[Verdict] = []
+        self._reasons: list[str] = []
 
     def around(self, item: pytest.Item) -> Generator[None, object, object]:
         """Around the test's call: its properties in JUnit XML, and a failure if it has a limit and measures nothing."""
@@ -94,6 +104,9 @@ class Memprof:
         finally:
             item.user_properties += [(PEAK, max(self._peaks_bytes))] if self._peaks_bytes else []
             item.user_properties += leaks.properties(max(self._growths, key=_steepness)) if self._growths else []
+            for reason in self._reasons:
+                item.add_report_section("call", "memprof", reason)
+            item.user_properties += [(leaks.REASON, "\n".join(self._reasons))] if self._reasons else []
         if self._limit is not None and self._limit.own and not self._peaks_bytes:
             pytest.fail(f"@pytest.mark.{MARK} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
         return result
@@ -166,10 +179,13 @@ class Memprof:
         reason = growth_limits.words(replace(verdict, unit="call", needed=None))  # how many it calls is not for the test to say
         if verdict.word == "undecided":
             pytest.fail(f"{name}: {reason}", pytrace=False)
+        place = None
         if verdict.word == "grows" and outlook is not None:
-            line = next(leaks.told(lines, calls, verdict.slope, self._root))  # pytest cuts a long reason in its middle, so the line ends it
-            reason = f"{reason}. {outlook.unfilled_cache('call')}. {line}"
-        return Grows(reason, verdict)
+            told = "\n".join(leaks.told(lines, calls, verdict.slope, self._root))
+            reason = f"{reason}. {outlook.unfilled_cache('call')}\n{told}"
+            self._reasons.append(f"{name}: {reason}")
+            place = leaks.largest_place(lines, calls, verdict.slope, self._root)
+        return Grows(reason, verdict, place)
 
     def _callable(self, function: Callable[..., object], args: object, kwargs: object) -> tuple[str, Path, dict[str, str]]:
         """A function's name, the file that tells another process how to call it, and the variables of that process."""

@@ -158,7 +158,8 @@ def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: S
                 return reports
             runs.append(run)
         answer = leaks.judge(runs)
-        if answer.verdict.word != "undecided" or answer.verdict.tail < calls - 1:  # its time ended before its calls
+        done = answer.verdict.warmup + answer.verdict.tail
+        if not answer.needs_more(most_bytes) or done < calls - 1:  # its time ended before its calls
             break
     failure = answer.failure(run, most_bytes, _ROUNDS[-1])
     if failure is not None and answer.verdict.word == "grows":

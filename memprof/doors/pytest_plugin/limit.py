@@ -23,7 +23,7 @@ REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of a marked test's process th
 _MARKS = "MEMPROF_MARKS"  # see runners/memprof_marks.py
 OUTSIDE = "memprof measures this pytest from outside"
 _ABOVE = "above baseline"  # behind the limit of all tests
-_PROFILED = "memprof heap record -o profile -- pytest {} && memprof heap show profile --by line"
+_PROFILED = "Its lines: memprof heap record -o profile -- pytest {} && memprof heap show profile --by line"
 _ARGUMENTS = ("limit", "above_baseline", "repeats", "leaks")
 _WORDS = '("120 MiB", above_baseline=False, repeats=1, leaks="0 B")'
 
@@ -81,8 +81,13 @@ class MemoryLimit:
             reason = f"{peak}. The limit is less than the {before} before the test: above_baseline=True leaves those out"
         else:
             reason = f"{peak}. {before} of it was there before: above_baseline=True leaves that out"
-        lines = "" if test is None else f"\nIts lines: {_PROFILED.format(shlex.quote(test))}"
+        lines = "" if test is None else f"\n{profile_words(test)}"
         pytest.fail(f"{size}, limit {limit}: {reason}{lines}", pytrace=False)
+
+
+def profile_words(test: str) -> str:
+    """The commands that tell which lines need a test's memory. test: its node ID."""
+    return _PROFILED.format(shlex.quote(test))
 
 
 def words_of(item: pytest.Item) -> dict[str, Any] | None:

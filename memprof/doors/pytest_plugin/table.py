@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import pytest
 
 from ...base.units import format_bytes, format_duration
-from .limit import ONLY_LINUX, OUTSIDE, measured_from_outside
+from .limit import ONLY_LINUX, OUTSIDE, measured_from_outside, profile_words
 
 OPTION = "--memprof"
 PEAK, BEFORE = "peak_rss_bytes", "rss_before_bytes"
-GROWTH, RATE = "growth_verdict", "growth_bytes_per_call"
+GROWTH, RATE, HIDDEN = "growth_verdict", "growth_bytes_per_call", "growth_hidden_bytes_per_call"
 _HEADER = ("peak RSS", "in the test", "per call", "time")
 _NOTHING = "No test was measured: those that ran were skipped, failed, or are no functions (such as doctests)."
-_SAME_INPUT = "Steady holds for the inputs that a test gives: a cache keyed by its input grows only if each call gives a new one."
+_FIXTURE = "A test with the memprof fixture runs here, and measures in other processes: it has no memory of its own, and memprof.grows has no peak."
+_FLAT = "Per call, `< N` is the verdict steady or bounded: growth below N per call could hide."
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -41,11 +43,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     for cells, name in ((_HEADER, "test"), *((_cells(row, times_s[name]), name) for name, row in rows)):
         terminalreporter.write_line("  ".join([*(f"{cell:>11}" for cell in cells), name]))
-    if any(row.get(GROWTH) in ("steady", "bounded") for _, row in rows):
-        terminalreporter.write_line(_SAME_INPUT)
+    if any(BEFORE not in row and RATE in row and PEAK not in row for _, row in rows):
+        terminalreporter.write_line(_FIXTURE)
+    if any(HIDDEN in row for _, row in rows):
+        terminalreporter.write_line(_FLAT)
+    largest, figures_of_largest = rows[0]
+    if BEFORE in figures_of_largest:
+        terminalreporter.write_line(f"{largest} has the highest peak. {profile_words(largest)}")
 
 
 def _cells(row: dict[str, Any], time_s: float) -> tuple[str, ...]:
     peak = format_bytes(row[PEAK]) if PEAK in row else "-"
     inside = f"+{format_bytes(max(row[PEAK] - row[BEFORE], 0))}" if BEFORE in row else "-"
-    return peak, inside, format_bytes(row[RATE]) if RATE in row else str(row.get(GROWTH, "-")), format_duration(time_s * 1e9)
+    rate = (
+        f"< {format_bytes(math.ceil(row[HIDDEN]))}"
+        if HIDDEN in row
+        else format_bytes(row[RATE])
+        if RATE in row
+        else str(row.get(GROWTH, "-"))
+    )
+    return peak, inside, rate, format_duration(time_s * 1e9)

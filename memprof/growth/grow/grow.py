@@ -287,7 +287,6 @@ class _Grower:
         verdict = growth.judge(series)
         if not all(map(self._went_well, runs)):
             verdict = _of_one(verdict)
-        rise_bytes = max(0, min(each.rss[-1] - each.rss[0] for each in series))
         job, about = runs[0].job, next((run.about for run in runs if run.about), None)
         if any(curve.swap[-1] != curve.swap[0] for curve in curves):
             self._remark("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.")
@@ -300,7 +299,7 @@ class _Grower:
             in_a_line(job.knobs),
             verdict,
             tuple((each.rss[0], each.rss[-1]) for each in series),
-            outlook(verdict, rise_bytes, _cache_bounds(self._order), longer=self._lengthens),
+            outlook(verdict, growth.risen_bytes(series, verdict), _cache_bounds(self._order), longer=self._lengthens),
             len(self._request.varied) if kind.varied else 0,
             job.threads,
             runs=tuple(runs),

@@ -23,7 +23,7 @@ def test_growth_names_unfilled_cache_and_remedy():
 
     assert failure == (
         "64.0 KiB more per call, limit 10.0 KiB per call (95%: 63.0 KiB to 65.0 KiB). A cache that is not full after 1,000 calls (64.0 MiB) "
-        "is not ruled out. Bound such a cache, fill it in a fixture first, or give leaks a higher limit"
+        "is not ruled out. If it is such a cache, bound it, fill it in a fixture, or give leaks a higher limit"
     )
 
 
@@ -44,12 +44,26 @@ def test_growth_within_limit_passes(allowed):
     ("verdict", "properties"),
     [
         (GROWS, [("growth_verdict", "grows"), ("growth_bytes_per_call", 65536.0)]),
-        (STEADY, [("growth_verdict", "steady"), ("growth_bytes_per_call", 0.0)]),
+        (STEADY, [("growth_verdict", "steady"), ("growth_bytes_per_call", 0.0), ("growth_hidden_bytes_per_call", 3.0)]),
         (UNDECIDED, [("growth_verdict", "undecided")]),
     ],
 )
 def test_undecided_growth_has_no_rate(verdict, properties):
     assert leaks.properties(verdict) == properties
+
+
+@pytest.mark.parametrize(
+    ("hidden_bytes", "allowed", "more"),
+    [(3.0, 0, False), (170.0, 0, True), (170.0, 1 * KIB, False)],
+    ids=["close", "wide", "within the limit"],
+)
+def test_flat_verdict_that_hides_much_needs_more(hidden_bytes, allowed, more):
+    assert LeakAnswer(Verdict("steady", "call", high=hidden_bytes, tail=1000), 0).needs_more(allowed) is more
+
+
+def test_growth_in_freed_memory_is_confirmed():
+    assert LeakAnswer(Verdict("grows", "call", 48.0, 47.0, 49.0, tail=1000, hidden=True), 48 * KIB).needs_more(0)
+    assert not LeakAnswer(GROWS, 64 * MIB).needs_more(0)
 
 
 def test_lines_that_allocate_growth_named():
@@ -62,7 +76,8 @@ def test_lines_that_allocate_growth_named():
     assert list(leaks.told(lines, 100, 64 * KIB, Path("/w"))) == [
         "56.0 KiB of Python's objects per call stay, allocated by pkg/cache.py:7, held by the list `kept` of module pkg.cache",
         # 9 KiB stay under tracemalloc, and 8 KiB of the measured growth are left
-        "8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 in json/decoder.py:353; what holds them was not found",
+        "8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 (in json/decoder.py:353, which it called); "
+        "what holds them was not found",
     ]
 
 

@@ -121,6 +121,26 @@ def test_container_of_growing_objects_named(tmp_path, monkeypatch):
     }
 
 
+def test_keys_are_held_by_their_dict(tmp_path, monkeypatch):
+    """CPython's dict tells the collector of no key where all are texts."""
+    gc.freeze()
+    (tmp_path / "keyed_by.py").write_text("seen = {}\ndef call(number):\n    text = 'k' * number\n    seen[text] = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    keyed_by = importlib.import_module("keyed_by")
+    lines = TRACING["Lines"](tmp_path / "lines.json")
+    try:
+        lines.look()
+        for number in range(2000, 2050):
+            keyed_by.call(number)
+        lines.look()
+    finally:
+        tracemalloc.stop()
+        del sys.modules["keyed_by"]
+
+    (line,) = (line for line in read_lines(tmp_path / "lines.json") if line.file == keyed_by.__file__ and line.bytes > 90_000)
+    assert (line.number, line.holder) == (3, "the dict `seen` of module keyed_by")
+
+
 def test_places_of_one_line_summed():
     blocks = ((KIB, (NUMPY, USER)), (3 * KIB, (JSON, USER)), (2 * KIB, (USER,)), (5 * KIB, (TEST,)))
 

@@ -28,9 +28,12 @@ MEAN = Frame("_mean", "/venv/lib/python3.11/site-packages/numpy/core/_methods.py
 RESIZE = Frame("resize", "/home/u/imglib.py", 9)
 TEST = Frame("test_batch", "/home/u/test_imglib.py", 17)
 PYTEST = Frame("pytest_pyfunc_call", "/venv/lib/python3.11/site-packages/_pytest/python.py", 187)
+CONSOLE = Frame("console_main", "/venv/lib/python3.11/site-packages/_pytest/config/__init__.py", 201)
 MEMRAY = Frame("run", "/venv/lib/python3.11/site-packages/memray/commands/run.py", 70)
 IMPORT = Frame("_compile_bytecode", "<frozen importlib._bootstrap_external>", 729)
 RUNPY = Frame("run_path", "/usr/lib/python3.11/runpy.py", 291)
+MARKS = Frame("_words", "/home/u/memprof_marks.py", 340)
+PACKAGE = Frame("<module>", "/home/u/imglib/__init__.py", 17)
 START = Frame("__libc_start_main_impl", "../csu/libc-start.c", 360, NO_MODULE)
 OUTSIDE = (CALL, PYTEST, RUNPY, MEMRAY, START)
 
@@ -57,13 +60,28 @@ def paths(made: HeapProfile, invert: bool = False, by: str = "line", fold: bool 
         ((MALLOC, NUMPY, ASTYPE, CALL, RESIZE, CALL, TEST, *OUTSIDE), ["resize (imglib.py:9)", "test_batch (test_imglib.py:17)"]),
         ((NUMPY, CALL, MEAN, CALL, RESIZE, *OUTSIDE), ["resize (imglib.py:9)"]),
         ((NUMPY, IMPORT, *OUTSIDE), ["pytest_pyfunc_call (python.py:187)"]),
+        ((NUMPY, IMPORT, MEAN, PYTEST, CONSOLE, RUNPY, MEMRAY), ["console_main (config/__init__.py:201)"]),
         ((NUMPY, IMPORT, RUNPY, MEMRAY), ["_compile_bytecode (<frozen importlib._bootstrap_external>:729)", "run_path (runpy.py:291)"]),
         ((NUMPY, Frame("<module>", "<string>", 1), RUNPY, MEMRAY), ["<module> (<string>:1)"]),
         ((NUMPY, Frame("grow", "src/ext.c", 40, NO_MODULE), CALL, RESIZE, *OUTSIDE), ["grow (ext.c:40)", "resize (imglib.py:9)"]),
         ((NUMPY, START), ["default_malloc", "__libc_start_main_impl (libc-start.c:360)"]),
+        ((MALLOC, MARKS, CALL, RESIZE, *OUTSIDE), ["resize (imglib.py:9)"]),
+        ((MALLOC, PACKAGE, TEST, *OUTSIDE), ["<module> (imglib/__init__.py:17)", "test_batch (test_imglib.py:17)"]),
         ((MEAN, BELOW), ["_mean (_methods.py:118)", "(smaller)"]),
     ],
-    ids=["own", "package", "import", "standard library", "text", "own C", "no Python", "cut by the tool"],
+    ids=[
+        "own",
+        "package",
+        "import",
+        "plugin",
+        "standard library",
+        "text",
+        "own C",
+        "no Python",
+        "marks",
+        "package's file",
+        "cut by the tool",
+    ],
 )
 def test_stack_has_lines_of_program(stack, lines):
     others = (RESIZE,), 1.0  # so that the profile has Python

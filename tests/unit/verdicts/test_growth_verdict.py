@@ -487,6 +487,44 @@ def test_growth_in_freed_memory(used, rss, looks, word, hidden):
         assert "in memory that was freed before" in (verdict.reason or "") and verdict.needed == 800
 
 
+CLOSE_LOOKS = (0, 1, 2, 4, 8, 16, 32, 40, 50, 64, 80, 100, 120, 140, 160, 180, 200)
+
+
+@pytest.mark.parametrize(
+    ("used", "word"),
+    [
+        (lambda done: 500 * done, "grows"),  # 98 KiB in all, which is less than a rise of the resident set must have
+        (lambda done: 500 * done + 9_000 * (done < 4), "grows"),  # what its first units gave back
+        (lambda done: 500 * done + 30_000 * (done > 90), "steady"),  # not even
+        (lambda done: 70 * done, "steady"),  # 14 KiB
+        (lambda done: 3000 * np.sqrt(done), "steady"),
+        (lambda done: 1000 * min(done, 130), "steady"),
+    ],
+    ids=["even", "given back at first", "step", "tiny", "slows down", "stops"],
+)
+def test_small_growth_in_freed_memory(used, word):
+    verdict = judge([heap_of(used, looks=CLOSE_LOOKS)] * 3)
+
+    assert verdict.word == word
+    if word == "grows":
+        assert verdict.hidden and verdict.slope == pytest.approx(500, rel=0.01)
+
+
+@pytest.mark.parametrize(("each", "least"), [(0, 20), (70, 90), (1000, 1020)])
+def test_flat_verdict_names_what_freed_memory_can_hide(each, least):
+    """All that the bytes in use rose by could be a leak, and a page more."""
+    verdict = judge([heap_of(lambda done: each * done)] * 3)
+
+    assert verdict.word == "steady"
+    assert verdict.high == pytest.approx(least, abs=6) and verdict.high >= each
+
+
+def test_rise_in_freed_memory_is_that_of_bytes_in_use():
+    processes = [heap_of(lambda done: 17000 * done)] * 3
+
+    assert growth.risen_bytes(processes, judge(processes)) == 17000 * 200
+
+
 def test_growth_in_freed_memory_needs_all_processes():
     """One process whose bytes in use rose may have cut its heap another way."""
     rises, flat = heap_of(lambda done: 17000 * done), heap_of(lambda done: 0)
