@@ -30,7 +30,9 @@ def shapes(run: Run) -> str:
     job = run.job
     file = f", inputs from {Path(job.inputs).name}" if job.inputs and not job.given else ""
     values = "".join(f", {name} holds {value}" for name, value in job.values.items())
-    return (shaped({**job.fixed, **job.shapes, **job.given}, job.assumed) + values + file).removeprefix(", ")
+    ran = {**job.fixed, **job.shapes, **job.given}
+    wide = {name: shape for name, shape in ran.items() if shape or name not in job.values}  # the value of a scalar says enough
+    return (shaped(wide, job.assumed) + values + file).removeprefix(", ")
 
 
 def heading(runs: Sequence[Run]) -> list[str]:

@@ -374,6 +374,6 @@ def test_scalar_gets_its_value(memprof, tmp_path: Path, runtime: str) -> None:
     twice = memprof(*words, "--input", "rows=1", "--inputs", "in.npz")
 
     assert made.returncode == 4 and "rows is made up (--input rows=VALUE)" in made.stderr
-    assert given.returncode == 0 and ", rows=1" in given.stdout.splitlines()[2], given.stdout + given.stderr
+    assert given.returncode == 0 and ", x=1, rows holds 1" in given.stdout.splitlines()[2], given.stdout + given.stderr
     assert wrong.returncode == 2 and "--input rows=one: rows is int64, which takes a whole number from -9223" in wrong.stderr
     assert twice.returncode == 2 and "--input rows=1: in.npz has rows too; leave one of the two out" in twice.stderr

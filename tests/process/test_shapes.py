@@ -31,7 +31,7 @@ def test_input_shapes_kept_with_run(memprof, tmp_path):
     done = memprof("run", path, *words)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[2].endswith(", x 7")
+    assert done.stdout.splitlines()[2].endswith(", x=7")
     assert store.load([tmp_path / "r.jsonl"]).runs[0].job.given == {"x": (7,)}
 
 

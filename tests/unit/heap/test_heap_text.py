@@ -165,5 +165,5 @@ def test_wrong_text_refused(text, sentence):
 
 
 def test_allocated_only_where_counted():
-    with pytest.raises(UsageError, match="made has no value 'alloc_space'; there is inuse_space"):
+    with pytest.raises(UsageError, match="made has no value 'alloc_space'; did you mean inuse_space"):
         read("heap_v2/1\n@ 0x1\n  t*: 1: 9 [0: 0]\n" + MAPS, "alloc_space")

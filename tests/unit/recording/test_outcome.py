@@ -43,7 +43,7 @@ def ended(command: CommandStart | None, *, done: bool = False, phase: str = "", 
             "error",
             "in LOAD: ValueError: no",
         ),
-        (ended(OWN, error={"phase": "LOAD", "kind": "refused", "message": "no"}), "refused", "in LOAD: no"),
+        (ended(OWN, error={"phase": "LOAD", "kind": "refused", "message": "no"}), "not measured", "in LOAD: no"),
         (ended(OWN, error={"phase": "STARTUP", "kind": "import", "message": "no x"}), "import", "in STARTUP: no x"),
         (
             ended(OWN, signal=6, phase="A", error={"phase": "LOAD", "kind": "error", "message": "no"}),
