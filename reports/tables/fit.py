@@ -17,6 +17,7 @@ from .grid import Say, Section, TextTable, Unit
 from .resources import Resources
 
 _SLOW = 1.5  # times as long as with no limit, from where on the first sentence says it
+_LIKE_PLAIN = 0.05  # a time this near to that with no limit, as a share, gets no mark
 _OTHER_CAUSE = "(not by the limit)"  # a mark on a time
 
 
@@ -98,7 +99,7 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
 def _noise(point: LimitPoint, plain: LimitPoint) -> str:
     """A mark on a time that the limit did not make: its runs took as long as some with no limit, or no page had to be read or found again. None
     where a run was ended by time: the limit may have made it slow."""
-    if point is plain or not point.time_ns or not plain.time_ns or point.late:
+    if not point.time_ns or not plain.time_ns or point.late or abs(point.time_ns / plain.time_ns - 1) < _LIKE_PLAIN:
         return ""
     sides = point.times_ns, plain.times_ns
     overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides)) and point.time_ns < _SLOW * plain.time_ns

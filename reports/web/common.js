@@ -61,14 +61,11 @@ const memprof = (() => {
 
   const font = (size) => `${size}px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
 
-  function cut(text, keep) {
-    const tail = Math.floor(keep / 3);
-    return text.slice(0, keep - tail) + "…" + (tail ? text.slice(-tail) : "");
-  }
+  const cut = (text, keep) => text.slice(0, keep) + "…";
 
   const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
 
-  // As much of a text's beginning and end as fits. Short texts are not measured, so that ten thousand names are cheap.
+  // As much of a text's beginning as fits. Short texts are not measured, so that ten thousand names are cheap.
   function fitted(pen, text, room) {
     if (text.length * 9 <= room || pen.measureText(text.slice(0, 400)).width <= room) return text.length <= 400 ? text : text.slice(0, 400) + "…";
     let low = 0;
