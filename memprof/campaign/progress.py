@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ..base.units import counted, format_duration
 from ..records.types import Job, Run
 
 Keep = Callable[[bytes], None]  # takes each Run as a line of a runs file
+
+WORTH_A_FORECAST_NS = 10_000_000_000  # of what is left to measure
+
+
+def forecast(count: int, noun: str, left_ns: float) -> str:
+    """How much is left to measure, and how long that may take, as a sentence without a full stop."""
+    return f"about {counted(count, noun)} will follow, {format_duration(left_ns)} in all"
 
 
 class Remarked(Protocol):

@@ -11,9 +11,9 @@ from ..records import store
 
 @contextmanager
 def keeping(
-    path: Path | None, say: Callable[[str], None], *, append: bool | None = None, holds: str = "the runs"
+    path: Path | None, say: Callable[[str], None], *, append: bool | None = None, option: str = "--append", holds: str = "the runs"
 ) -> Iterator[Callable[[bytes], None]]:
-    """Yields a function that takes each Run as a line of the runs file. Without a path it keeps nothing. append: see store.RunsWriter.
+    """Yields a function that takes each Run as a line of the runs file. Without a path it keeps nothing. append, option: see store.RunsWriter.
 
     At the end, also after an error or an interruption, `say` gets the name of the file that holds the Runs. A file that nothing was written to is
     removed, unless it was there before. Raises InputError if the file cannot be opened for this.
@@ -21,7 +21,7 @@ def keeping(
     if path is None:
         yield lambda line: None
         return
-    writer = store.RunsWriter(path, append=append)
+    writer = store.RunsWriter(path, append=append, option=option)
     try:
         if writer.mended:
             say(f"{path}: its last line was torn and has been cut off")

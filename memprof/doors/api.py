@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import replace
 
-from ..base.errors import InputError, UsageError
+from ..base.errors import UsageError
 from ..base.units import counted, parse_duration_ns
 from ..campaign import campaign, resume
 from ..campaign.progress import Progress, Silent
@@ -206,9 +206,7 @@ def measure(
         release=release,
     )
     planned, listener = plan(wanted_suite), progress or Silent()
-    if output is not None and not append and Path(output).exists():
-        raise InputError(f"{output} exists: append=True adds to it, or name another file")
-    with keeping(Path(output) if output is not None else None, listener.say, append=append) as keep:
+    with keeping(Path(output) if output is not None else None, listener.say, append=append, option="append=True") as keep:
         for remark in planned.remarks:
             listener.say(remark)
         orders, there = planned.orders, list[Run]()

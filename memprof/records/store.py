@@ -356,16 +356,16 @@ def encode(run: Run) -> bytes:
 class RunsWriter:
     """Appends Runs to a file, each whole or not at all.
 
-    append: whether to add to a file that exists, None where the user has no such choice. Raises InputError if the file exists and nothing is to be
-    added to it, if it is no runs file, or if it cannot be written; earlier lines stay.
+    append: whether to add to a file that exists, None where the user has no such choice. option: how the user makes that choice. Raises InputError if
+    the file exists and nothing is to be added to it, if it is no runs file, or if it cannot be written; earlier lines stay.
     """
 
-    def __init__(self, path: Path, *, append: bool | None) -> None:
+    def __init__(self, path: Path, *, append: bool | None, option: str = "--append") -> None:
         self.path = path
         self.written = 0
         self._created = _create(path)
         if not self._created and not append:
-            raise InputError(f"{path} exists: {'' if append is None else '--append adds to it, or '}name another file")
+            raise InputError(f"{path} exists: {'' if append is None else f'{option} adds to it, or '}name another file")
         self.mended = not self._created and _mend(path)
 
     def write(self, line: bytes) -> None:

@@ -16,7 +16,7 @@ from support.recorder_runs import NEAR, Silent
 
 import memprof as package
 from memprof.base.runners import runners_path
-from memprof.campaign import campaign
+from memprof.campaign import campaign, progress
 from memprof.doors.cli import subject
 from memprof.programs.runtimes import describe
 from memprof.records import store
@@ -66,7 +66,7 @@ variant = [{{ name = "large", runtime = "synthetic", set = {{ extra = "40MiB" }}
 
 def test_long_campaign_says_what_follows(memprof, scenario, monkeypatch):
     """The number of runs before the first; how long the rest takes after the first repeat of every variant, and early where that is very long."""
-    monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 0)
+    monkeypatch.setattr(progress, "WORTH_A_FORECAST_NS", 0)
     monkeypatch.setattr(subject, "_WORTH_A_HINT_NS", 0)
     words = ["--variant", "a=synthetic", "--variant", "b=synthetic", "--repeats", "2"]
     lines = memprof("run", scenario(**STEPS), *words).stderr.splitlines()

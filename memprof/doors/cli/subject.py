@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from ...base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
-from ...base.units import counted, format_duration
+from ...base.units import counted
 from ...subjects.settings import SETTINGS, Setting
 from . import CliCommand
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
 
 
-_WORTH_A_FORECAST_NS, _WORTH_A_HINT_NS = 10e9, 300e9
+_WORTH_A_HINT_NS = 300e9
 _WORTH_A_WARNING = 1.5  # times as long
 
 
@@ -381,6 +381,7 @@ def measure_suite(suite: Suite, wanted: RunsOptions, on: str | None) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code. on: the words of --on."""
     from ...campaign import campaign, resume
     from ...campaign.failed_variants import EqualFailures
+    from ...campaign.progress import WORTH_A_FORECAST_NS, forecast
     from ...subjects.orders import plan
     from .progress import showing_output
 
@@ -409,10 +410,10 @@ def measure_suite(suite: Suite, wanted: RunsOptions, on: str | None) -> int:
             took_ns += sum(mark.time_ns for mark in run.marks)
             left, left_ns = len(orders) - number, took_ns / number * (len(orders) - number)
             is_long = left_ns >= _WORTH_A_HINT_NS and rounds > 1
-            if (number == first and left_ns >= _WORTH_A_FORECAST_NS) or (number < first and is_long and not hinted):
+            if (number == first and left_ns >= WORTH_A_FORECAST_NS) or (number < first and is_long and not hinted):
                 hinted = is_long
                 hint = ": --repeats 1 is enough for a first look" if is_long else ""
-                progress.say(f"about {counted(left, 'run')} will follow, {format_duration(left_ns)} in all{hint}")
+                progress.say(f"{forecast(left, 'run', left_ns)}{hint}")
 
     return keep_runs(measure, wanted, len(planned.orders), on=on)
 

@@ -22,7 +22,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...base.units import counted, format_duration
+from ...campaign.progress import WORTH_A_FORECAST_NS, forecast
 from ...records import summary
 from ...records.summary import Key
 from ...verdicts import sample_distance, verdicts
@@ -37,7 +37,6 @@ ENDS = 12
 _LIKELY = 0.2
 # Versions that are tried as an end: what keeps so many from being built keeps the others too.
 MOST_ENDS = 4
-_WORTH_A_FORECAST_NS = 10_000_000_000
 
 
 class Unable(Struct, frozen=True):
@@ -147,7 +146,7 @@ class _One(Struct):
 
 class _StepSearch:
     def __init__(
-        self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None], began_ns: int | None = None
+        self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None], began_ns: int | None
     ) -> None:
         self._ask_machines, self._width, self._question, self._say = ask, width, question, say
         self._count = count
@@ -178,8 +177,8 @@ class _StepSearch:
         self._say(f"the ends differ: {ends.reason}")
         turns = math.ceil(math.log2(last - first) / math.log2(self._width + 1))
         left_ns = (time.monotonic_ns() - self._began_ns) // 2 * turns
-        if left_ns >= _WORTH_A_FORECAST_NS:
-            self._say(f"about {counted(turns, 'turn')} will follow, {format_duration(left_ns)} in all")
+        if left_ns >= WORTH_A_FORECAST_NS:
+            self._say(forecast(turns, "turn", left_ns))
 
     def _both(self) -> tuple[int, int]:
         """The ends that can be measured."""

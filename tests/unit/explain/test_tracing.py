@@ -92,24 +92,32 @@ hidden = hide()
 """
 
 
-def test_container_of_growing_objects_named(tmp_path, monkeypatch):
-    gc.freeze()  # nobody looks at what earlier tests left: seconds
-    (tmp_path / "held_by.py").write_text(HOLDING)
-    monkeypatch.syspath_prepend(tmp_path)
-    held_by = importlib.import_module("held_by")
-    lines = TRACING["Lines"](tmp_path / "lines.json")
-    try:
-        lines.look()
-        for number in range(2000, 2050):
-            held_by.call(number)
-        lines.look()
-    finally:
-        tracemalloc.stop()
-        del sys.modules["held_by"]
+@pytest.fixture
+def grown_lines(tmp_path, monkeypatch):
+    """The lines of a module of this name and text that grew while its `call` was called, with the holders of their objects."""
 
-    found = {
-        line.number: line.holder for line in read_lines(tmp_path / "lines.json") if line.file == held_by.__file__ and line.bytes > 90_000
-    }
+    def grown(name, text):
+        gc.freeze()  # nobody looks at what earlier tests left: seconds
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        module = importlib.import_module(name)
+        lines = TRACING["Lines"](tmp_path / "lines.json")
+        try:
+            lines.look()
+            for number in range(2000, 2050):
+                module.call(number)
+            lines.look()
+        finally:
+            tracemalloc.stop()
+            del sys.modules[name]
+        grew = read_lines(tmp_path / "lines.json")
+        return [(line.number, line.holder) for line in grew if line.file == module.__file__ and line.bytes > 90_000]
+
+    return grown
+
+
+def test_container_of_growing_objects_named(grown_lines):
+    found = dict(grown_lines("held_by", HOLDING))
 
     first = HOLDING.splitlines().index("    kept.append(bytearray(2000))") + 1
     assert found == {
@@ -121,24 +129,11 @@ def test_container_of_growing_objects_named(tmp_path, monkeypatch):
     }
 
 
-def test_keys_are_held_by_their_dict(tmp_path, monkeypatch):
+def test_keys_are_held_by_their_dict(grown_lines):
     """CPython's dict tells the collector of no key where all are texts."""
-    gc.freeze()
-    (tmp_path / "keyed_by.py").write_text("seen = {}\ndef call(number):\n    text = 'k' * number\n    seen[text] = True\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    keyed_by = importlib.import_module("keyed_by")
-    lines = TRACING["Lines"](tmp_path / "lines.json")
-    try:
-        lines.look()
-        for number in range(2000, 2050):
-            keyed_by.call(number)
-        lines.look()
-    finally:
-        tracemalloc.stop()
-        del sys.modules["keyed_by"]
+    keyed_by = "seen = {}\ndef call(number):\n    text = 'k' * number\n    seen[text] = True\n"
 
-    (line,) = (line for line in read_lines(tmp_path / "lines.json") if line.file == keyed_by.__file__ and line.bytes > 90_000)
-    assert (line.number, line.holder) == (3, "the dict `seen` of module keyed_by")
+    assert grown_lines("keyed_by", keyed_by) == [(3, "the dict `seen` of module keyed_by")]
 
 
 def test_places_of_one_line_summed():

@@ -297,7 +297,7 @@ def test_fleet_search_refusals(fleet: Fleet, words: dict[str, object], refusal: 
 
 def test_turn_versions_divide_range() -> None:
     parts = search._StepSearch(
-        30, lambda wants: [], 3, search.FigureQuestion(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 1), print
+        30, lambda wants: [], 3, search.FigureQuestion(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 1), print, None
     )
     assert parts._inside(0, 28) == [7, 14, 21]
     assert parts._inside(0, 3) == [1, 2]
