@@ -273,9 +273,11 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _heed(lost: sys.UnraisableHookArgs) -> None:
-    """An interruption that comes while Python removes an object is lost: it comes again a moment later."""
+    """An interruption that comes while Python removes an object is lost: it comes again a moment later. Where memory is short, the sentence about
+    that is enough: Python has such an error for each module that it then removes."""
     if lost.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(lost)
+        if lost.exc_type is not MemoryError:
+            sys.__unraisablehook__(lost)
         return
     again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
     again.daemon = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import msgspec
@@ -21,6 +22,16 @@ from memprof.programs import environments
 from memprof.programs.environments import Environment
 from memprof.records.types import COMMAND, Attempt, ModelFile, Outcome
 from memprof.subjects.settings import OF_A_SUITE, SETTINGS
+
+
+def test_errors_of_removal_told_unless_of_memory(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "__unraisablehook__", told.append)
+    lost = [SimpleNamespace(exc_type=kind) for kind in (MemoryError, ValueError)]
+    for each in lost:
+        cli._heed(each)
+
+    assert told == lost[1:]
 
 
 def test_progress_of_run_without_peak():
