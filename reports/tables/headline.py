@@ -63,7 +63,7 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     """The PEAKs of one model, which alone can be compared. names: of the rows, where the sentence has several."""
     if len(peaks) == 1:
         row, group = peaks[0], groups[peaks[0].key]
-        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phase(group)}{_above(group)}{_stays(group)}."
+        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phase(group)}{_above(row, group)}{_stays(group)}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
     rows = (peaks[0], peaks[-1])
@@ -86,7 +86,7 @@ def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
     times = _model_times(middle(above, BYTES) if above else peaks[-1].median, group[0].job.model.bytes)
     if not times:
         return ""
-    return f"; it lies {modes.figure(_HEIGHT.name, above)} above its baseline, {times}" if above else f"; that is {times}"
+    return f"; it lies {_height(peaks[-1], above)} above its baseline, {times}" if above else f"; that is {times}"
 
 
 def _by_model(peaks: Sequence[Row]) -> list[list[Row]]:
@@ -153,7 +153,7 @@ def of_picture(runs: Sequence[Run]) -> str:
         return ""
     if len(peaks) == 1:
         group = groups[peaks[0].key]
-        return f"PEAK is {size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
+        return f"PEAK is {size(peaks[0])}, in {summary.peak_phase(group)}{_above(peaks[0], group)}"
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
     if len(models) == 1:
@@ -189,13 +189,18 @@ def _stays(group: Sequence[Run]) -> str:
     return f"; {' or '.join(format_bytes(size) if size else 'nothing' for size in kept)} stays after release" if kept else ""
 
 
-def _above(group: Sequence[Run]) -> str:
+def _above(peak: Row, group: Sequence[Run]) -> str:
     """How far PEAK lies above the baseline, where that is known, and how many times the model's size that is."""
     above = _above_bytes(group)
     sizes = above or metrics.values(group, PEAK, _HEIGHT)
     times = _model_times(middle(sizes, BYTES) if sizes else 0.0, group[0].job.model.bytes)
-    parts = [*([f"{modes.figure(_HEIGHT.name, above)} above the baseline"] if above else []), *([times] if times else [])]
+    parts = [*([f"{_height(peak, above)} above the baseline"] if above else []), *([times] if times else [])]
     return "".join(f", {part}" for part in parts)
+
+
+def _height(peak: Row, above: Sequence[float]) -> str:
+    """What lies above the baseline, in modes only where PEAK is: a gap that is small for PEAK may be a large part of this."""
+    return modes.figure(_HEIGHT.name, above) if modes.count(peak) > 1 else amount(_HEIGHT.name, middle(above, BYTES))
 
 
 def _above_bytes(group: Sequence[Run]) -> list[float]:

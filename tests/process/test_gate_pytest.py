@@ -18,6 +18,13 @@ from memprof.records import store
 pytest_plugins = ["pytester"]
 
 
+@pytest.fixture(autouse=True)
+def _own_terminal(monkeypatch):
+    """pytest's last lines have the whole of each message where these are set, and its first line otherwise."""
+    for name in ("CI", "BUILD_NUMBER"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def lean(monkeypatch):
     """Every pytest that follows loads this plugin alone: hypothesis's takes a second of each. How an installed plugin is found, other tests show."""

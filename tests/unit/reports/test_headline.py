@@ -158,6 +158,12 @@ def test_modes_of_peak_are_told():
     assert "2 modes" in gate.render(judged(made, moved)).partition("PEAK")[2]
 
 
+def test_height_has_modes_only_where_peak_has():
+    """2.5 MiB is less than 1% of this PEAK, and more than 1% of what lies above the baseline."""
+    sentence = headline.of_runs(runs(extra_mib=(0, 0, 2.5, 2.5, 2.5)))
+    assert "PEAK is 272.5 MiB, in PREPARE, 232.5 MiB above the baseline" in sentence
+
+
 def test_sentence_of_two_releases_tells_change():
     made = [of_version("1.20.0", extra_mib=27), of_version("1.9.2")]
     words = f"net.onnx, {made[0].job.runtime} 1.9.2 to 1.20.0: PEAK is 27.0 MiB more (270.0 MiB to 297.0 MiB"
