@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.history_series import BOUND, NOISES, SIZES, f1, matched, series
 
-from memprof.base.errors import InputError
 from memprof.verdicts import steps
 
 MIB = 1 << 20
@@ -125,12 +123,6 @@ def test_steps_ordered_and_above_bound(points: list[list[float]], bound: int) ->
     assert places == sorted(set(places)) and all(0 < place < len(points) for place in places)
     for step in found_steps:
         assert abs(step.size) > bound and step.low <= step.size <= step.high
-
-
-def test_missing_ruptures_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ruptures", None)
-    with pytest.raises(InputError, match="memprof\\[history\\]"):
-        steps.find(flat((200, 10), (210, 10)), BOUND)
 
 
 def test_score_counts_step_once() -> None:
