@@ -77,7 +77,9 @@ def test_request_of_peak_shows_what_would_be_more() -> None:
     assert (found.requests.bytes, found.limits.bytes) == (43 * MIB, 47 * MIB)
 
 
-_SUM = re.compile(r"([0-9.]+ [KMG]?i?B)(?: \+ ([0-9.]+ [KMG]?i?B) of its files that other processes held)?(?: \+ 10%)? = ([0-9.]+ [KMG]?i?B)")
+_SUM = re.compile(
+    r"([0-9.]+ [KMG]?i?B)(?: \+ ([0-9.]+ [KMG]?i?B) of its files that other processes held)?(?: \+ 10%)? = ([0-9.]+ [KMG]?i?B)"
+)
 
 
 def in_units(size: float, like: str) -> str:
