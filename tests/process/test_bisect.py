@@ -23,7 +23,7 @@ from memprof.campaign.progress import Silent
 from memprof.programs.commands import of_words
 from memprof.programs.environments import Environment
 from memprof.records.types import COMMAND
-from memprof.regressions.bisect import bisect, version_range
+from memprof.regressions.bisect import bisect, search, version_range
 from memprof.regressions.bisect.bisect_request import BisectRequest
 from memprof.subjects.suite import Suite, Variant
 from memprof.versions import installation, packages, worktrees
@@ -192,6 +192,7 @@ def checkout(tmp_path: Path) -> Checkout:
 @pytest.mark.long
 def test_bisect_builds_commits(memprof, checkout, monkeypatch) -> None:
     """Four commits, one of which cannot be built; the suite is younger than the others."""
+    monkeypatch.setattr(search, "ENDS", 6)
     suite = SUITE + f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = '! grep -q broken engine.py'\n"
     for number, mib in enumerate((6, 6, 11)):
         text = ENGINE.format(mib) + f"# {number}{' broken here' if number == 1 else ''}\n"
@@ -221,7 +222,8 @@ def test_bisect_builds_commits(memprof, checkout, monkeypatch) -> None:
             assert kept.python is not None
 
 
-def test_bisect_ignores_build_location(memprof, checkout) -> None:
+def test_bisect_ignores_build_location(memprof, checkout, monkeypatch) -> None:
+    monkeypatch.setattr(search, "ENDS", 6)
     python = f"python = {str(checkout.folder / 'quick-python')!r}"
     suite = f"[build]\n{python}\ncommand = 'cp hold.sh hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
     for mib in (4, 8):

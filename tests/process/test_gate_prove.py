@@ -38,8 +38,10 @@ def engine(folder: Path, way: str, script: bool) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("script", [False, True], ids=["alone", "from a script"])
-@pytest.mark.parametrize("way", ["marks", pytest.param("function", marks=needs_gdb), "line", "none"])
+@pytest.mark.parametrize(
+    ("way", "script"),
+    [("marks", False), ("marks", True), pytest.param("function", True, marks=needs_gdb), ("line", True), ("none", True)],
+)
 def test_prove_with_phases_of_program(memprof, tmp_path, way, script, nothing_left):
     done = memprof("gate", "--budget", "1GiB", "--prove", "-o", "n.jsonl", "--json", *PHASES[way], "--", engine(tmp_path, way, script))
 
@@ -48,6 +50,7 @@ def test_prove_with_phases_of_program(memprof, tmp_path, way, script, nothing_le
     assert proof["added_bytes"] == pytest.approx(MIB, rel=0.25)
 
 
+# Here the program whose phases are named runs without a script.
 @pytest.mark.parametrize("table", [pytest.param('[phase]\nload = "load"', marks=needs_gdb), '[phase_regex]\nload = "weights loaded"'])
 def test_prove_with_phases_of_suite(memprof, tmp_path, table, nothing_left):
     path = engine(tmp_path, "function", False)

@@ -612,25 +612,18 @@ def test_project_without_build(memprof, checkout):
 
 
 @pytest.mark.parametrize(
-    ("cmd", "build", "quick", "code", "says"),
+    ("cmd", "build", "code", "says"),
     [
-        ("imgtool", "pip install -q .", False, 3, ""),
-        ("python -c 'import imglib'", "python -m pip install -q .", True, 3, ""),
-        (sys.executable + " -c 'import imglib'", "pip install -q .", True, 2, "installs into an environment for each side"),
-        (
-            "{python} -c 'import imglib'",
-            "touch built",
-            True,
-            2,
-            "write python; with --base-ref that is the Python of each side's environment",
-        ),
+        ("imgtool", "pip install -q .", 3, ""),
+        ("python -c 'import imglib'", "python -m pip install -q .", 3, ""),
+        (sys.executable + " -c 'import imglib'", "pip install -q .", 2, "installs into an environment for each side"),
+        ("{python} -c 'import imglib'", "touch built", 2, "write python; with --base-ref that is the Python of each side's environment"),
     ],
 )
-def test_suite_command_runs_in_environment_of_side(memprof, tmp_path, cmd, build, quick, code, says):
-    """quick: what pip itself does is not looked at."""
+def test_suite_command_runs_in_environment_of_side(memprof, tmp_path, cmd, build, code, says):
+    """What pip itself does, test_gate_installs_each_side_for_itself shows."""
     suite = f'repeats = 1\n[[variant]]\nname = "tool"\ncmd = "{cmd}"\n[build]\ncommand = "{build}"\n'
-    if quick:
-        suite += f'python = "{quick_venv(tmp_path / "python")}"\n'
+    suite += f'python = "{quick_venv(tmp_path / "python")}"\n'
     made = package_checkout(tmp_path / "lib", bench__suite_dot_toml=suite)
 
     done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "head.jsonl", cwd=made.folder)

@@ -62,6 +62,7 @@ def three_environments(folder: Path) -> None:
     some_wheels(folder)
     with pytest.MonkeyPatch.context() as patch:
         wheels.only(patch, folder, folder / "cache")
+        wheels.unpacked(patch, folder)
         patch.setattr(installation, "leave_page_cache", lambda folder: None)  # it waits for the disk
         for of, number in ((releases("python x"), 0), (releases("python x"), 1), (releases("python x", beside=("beside==1",)), 0)):
             with of.open(number, lambda words: None):
@@ -96,7 +97,9 @@ def releases(words: str, name: str = "ballast-box", first: str = "1.0", last: st
 
 
 @pytest.mark.long
-def test_bisect_of_program(index, memprof, tmp_path: Path) -> None:
+def test_bisect_of_program(index, memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels.unpacked(monkeypatch, index)
+    monkeypatch.setattr(search, "ENDS", 6)
     (tmp_path / "hold.py").write_text("import ballast, time; time.sleep(0.02)")
     words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1.0", "--with", "beside==1"]
 

@@ -55,17 +55,17 @@ def runtime(tmp_path: Path) -> Callable[[str, dict[str, tuple[str, ...]], str], 
     return write
 
 
-def row_of(suite: Suite) -> tuple[Row, Run]:
-    """Five repeats of a suite's only variant."""
-    runs = list(campaign.measure(plan(Suite(**{**asdict(suite), "repeats": 5})).orders, Silent(), lambda line: None))
+def row_of(suite: Suite, repeats: int) -> tuple[Row, Run]:
+    """Repeats of a suite's only variant."""
+    runs = list(campaign.measure(plan(Suite(**{**asdict(suite), "repeats": repeats})).orders, Silent(), lambda line: None))
     wanted = metrics.metric("rss_peak_bytes")
     values = tuple(value for run in runs if (value := metrics.value(run, PEAK, wanted)) is not None)
     return summary.Row(summary.key(runs[0]), PEAK, wanted.name, values, True), runs[0]
 
 
 def undone(old: Suite, new: Suite, kept: list[bytes] | None = None) -> tuple[Undoing | None, Row, Row]:
-    """The search between these two."""
-    (before, run), (after, _) = row_of(old), row_of(new)
+    """The search between these two. Of the new one its median alone is looked at."""
+    (before, run), (after, _) = row_of(old, 5), row_of(new, 1)
     question = FigureQuestion(after.key, PEAK, "rss_peak_bytes", run.machine.peak_bound_bytes)
     keep = (kept if kept is not None else []).append
     return undo_search.undo(new, new.variants[0], before, after, question, Silent(), keep), before, after

@@ -6,12 +6,14 @@ with numpy 2.
 
 from __future__ import annotations
 
+import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from memprof.versions import installation, pip
 from support.session_cache import own_cache
 
 _ONNXRUNTIME = """
@@ -85,3 +87,41 @@ def only(monkeypatch: pytest.MonkeyPatch, folder: Path, cache: Path) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     own_cache(monkeypatch, cache)
+
+
+def unpacked(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """From now on this folder's wheels are unpacked where pip would install them, which takes no time: what pip does, others look at. Each package
+    that is asked for or needed is NAME==VERSION."""
+
+    def files_for(python: str, requirements: Sequence[str], *words: object) -> list[pip.Download]:
+        return [pip.Download(name, version, 0, 0) for name, version in dict(map(_pinned, _needed(folder, requirements))).items()]
+
+    def install(python: str, packages: Sequence[str], *words: object) -> None:
+        (place,) = Path(python).parent.parent.glob("lib/python*/site-packages")
+        for package in packages:
+            with zipfile.ZipFile(_of(folder, package)) as archive:
+                archive.extractall(place)
+
+    monkeypatch.setattr(pip, "files_for", files_for)
+    monkeypatch.setattr(pip, "install", install)
+
+
+def _needed(folder: Path, requirements: Sequence[str]) -> Iterator[str]:
+    """The requirements, and what the wheels of these need."""
+    for text in requirements:
+        yield text
+        with zipfile.ZipFile(_of(folder, text)) as archive:
+            (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+            yield from _needed(folder, re.findall("^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE))
+
+
+def _of(folder: Path, requirement: str) -> Path:
+    """The wheel of NAME==VERSION."""
+    name, version = _pinned(requirement)
+    (path,) = (path for path in folder.glob(f"*-{version}-*.whl") if installation.canonical(path.name.partition("-")[0]) == name)
+    return path
+
+
+def _pinned(requirement: str) -> tuple[str, str]:
+    name, version = requirement.split("==")
+    return installation.canonical(name), version

@@ -281,15 +281,15 @@ def profiles() -> Iterator[Case]:
         "a profile of pprof with 2^62 bytes a sample": sample_type + texts + (b"\x12\x0a\x10" + b"\xff" * 8 + b"\x3f") * 9,
         "a profile of pprof with a stack of a million": sample_type + texts + b"\x12\xc4\x84\x3d\x0a\xc0\x84\x3d" + b"\x01" * 1_000_000,
         "a heap profile of 2^60 blocks": b"heap_v2/524288\n  t*: 1152921504606846976: 1 [0: 0]\n@ 0x1\n  t*: 1152921504606846976: 1 [0: 0]\n",
-        "a heap profile of 100,000 stacks": b"heap_v2/1\n" + b"".join(b"@ 0x%x\n t*: 1: 1 [0: 0]\n" % place for place in range(1, 100_000)),
+        "a heap profile of 30,000 stacks": b"heap_v2/1\n" + b"".join(b"@ 0x%x\n t*: 1: 1 [0: 0]\n" % place for place in range(1, 30_001)),
         "a pickle that calls": b"\x80\x04cos\nsystem\n\x8c\x0ctouch executed\x85R.",
         "a pickle that calls by its stack": b"\x80\x04\x95\x30\0\0\0\0\0\0\0\x8c\x05posix\x8c\x06system\x93\x8c\x0ctouch executed\x85R.",
         "a pickle of a memo of 2^32": b"\x80\x02]r\xff\xff\xff\xff.",
         "a pickle of a text of 2^60 bytes": b"\x80\x04\x8d" + (1 << 60).to_bytes(8, "little"),
         "a pickle that holds itself": pickle.dumps({"segments": cycle, "device_traces": cycle}),
         "a pickle of doubled lists": pickle.dumps({"segments": shared, "device_traces": []}),
-        "a pickle nested a million deep": b"\x80\x04" + b"]" * MIB + b"a" * (MIB - 1) + b".",
-        "a pickle of tuples nested a million deep as a key": b"\x80\x04})" + b"\x85" * MIB + b"Ns.",
+        "a pickle nested 200,000 deep": b"\x80\x04" + b"]" * 200_000 + b"a" * 199_999 + b".",
+        "a pickle of tuples nested 200,000 deep as a key": b"\x80\x04})" + b"\x85" * 200_000 + b"Ns.",
         "a pickle of a million marks": b"\x80\x04" + b"(" * MIB,
     }.items():
         yield Case(name, ("heap", "show", "bad.profile"), content, "bad.profile")
