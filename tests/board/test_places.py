@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +24,9 @@ Words = list[str]
 
 
 @pytest.fixture
-def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Board], Words]:
-    """reach(board) -> the words of a command that measures there, in a folder of this worker's own, where the recorder stays for the next test.
-    The ssh of the PATH knows the board's key."""
+def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Board], Words]]:
+    """reach(board) -> the words of a command that measures there, in a folder of the test's own. The ssh of the PATH knows the board's key."""
+    reached = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))  # where the recorder for the board is kept once it is compiled
 
     def words(there: Board) -> Words:
@@ -39,10 +38,13 @@ def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Board], 
         client.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/client "$@"\n')
         client.chmod(0o755)
         monkeypatch.setenv("PATH", str(client.parent), prepend=":")
-        folder = f"/tmp/there-{os.environ.get('PYTEST_XDIST_WORKER', 'only')}"
+        folder = f"/tmp/there-{tmp_path.name}"
+        reached.append((there, folder))
         return ["--on", f"ssh:root@{there.host}:{there.port}", "--remote-dir", folder]
 
-    return words
+    yield words
+    for there, folder in reached:
+        there.run(f"rm -rf {folder}")
 
 
 @pytest.fixture
