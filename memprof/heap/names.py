@@ -90,11 +90,13 @@ def nameless(frame: Frame) -> str:
 
 
 def short_file(path: str) -> str:
-    """A file of an installed package or of the standard library by its path there: `_pytest/config/__init__.py`. Any other by its name, with its
-    folder where many files have that name: `textlib/__init__.py`."""
+    """A file of an installed package or of the standard library by its path there: `_pytest/config/__init__.py`. Any other as `file_name` has it."""
     library = _LIBRARY_FOLDERS.match(path)
-    if library is not None and library.end() < len(path):
-        return path[library.end() :]
+    return path[library.end() :] if library is not None and library.end() < len(path) else file_name(path)
+
+
+def file_name(path: str) -> str:
+    """A file's name, with its folder where many files have that name: `textlib/__init__.py`."""
     *folders, name = path.split("/")
     return f"{folders[-1]}/{name}" if folders and name in _COMMON_FILES else name
 

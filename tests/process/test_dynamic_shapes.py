@@ -52,6 +52,7 @@ CASES = [
     pytest.param("litert", {}, "net.tflite", CHANNELS_LAST, id="litert"),
     pytest.param("litert", {"api": "compiled_model"}, "net.tflite", CHANNELS_LAST, id="litert, compiled_model"),
     pytest.param("onert", {}, "net.tflite", CHANNELS_LAST, id="onert"),
+    pytest.param("mnn", {}, "open.onnx", IMAGES, id="mnn"),
     pytest.param("ncnn", {}, "net.param", IMAGES, id="ncnn"),
     pytest.param("openvino", {}, "flat.onnx", SMALL, id="openvino, a reshape"),
     pytest.param("mnn", {}, "flat.onnx", SMALL, id="mnn, a reshape"),
