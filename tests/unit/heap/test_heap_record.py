@@ -228,6 +228,41 @@ def test_peak_near_border_names_phases(tmp_path: Path) -> None:
     )  # blocks that were not touched
 
 
+@pytest.mark.parametrize(
+    ("at_ms", "in_phases", "said"),
+    [
+        (11_500, ["PREPARE", "EXECUTE"], "may lie in PREPARE or EXECUTE."),
+        (
+            11_646,
+            ["EXECUTE"],
+            "lies in EXECUTE, which begins at 11.7 s by the estimate; PREPARE had ended 0.001 s before snapshot 2 at the latest.",
+        ),
+        (11_745, ["EXECUTE"], "lies in EXECUTE; PREPARE had ended 0.1 s before snapshot 2 at the latest."),
+        (12_500, ["EXECUTE"], ""),
+        (13_000, ["EXECUTE"], "lies in EXECUTE, which ends at 12.9 s by the estimate."),
+    ],
+)
+def test_views_say_how_phase_of_peak_is_known(at_ms: float, in_phases: list[str], said: str) -> None:
+    """massif's borders lie up to 0.5 s before their estimated times: a peak behind PREPARE's end is in EXECUTE, which the list begins later."""
+    spans = (PhaseSpan("STARTUP", 0, 10_900), PhaseSpan("PREPARE", 11_200, 11_645), PhaseSpan("EXECUTE", 11_743, 12_900))
+    behind = at_ms > 12_900  # two-sided: the clock of heaptrack, once it is aligned
+    made = profile(
+        (0, 1.0), (11_000, 2.0), (at_ms, 9.0), (13_500, 2.0), phases=spans, phase_error=500.0, **({"started_ns": 1} if behind else {})
+    )
+
+    texts = [text.get_text() for text in plot.render(made).figure.texts]
+    views = [" ".join(show.render(made, width=400).split()), page.render([made]), " ".join(" ".join(texts).split())]
+    facts = show.facts(made)
+
+    assert facts["peak"]["phases"] == tuple(in_phases)
+    assert facts["border_error"] == {"before": 500.0, "behind": 500.0 if behind else 0.0}
+    assert phrases.headline(made).endswith(f", in {' or '.join(in_phases)}.")
+    for view in (*views, " ".join(facts["remarks"])):
+        assert f"by its time snapshot 2 {said}" in view if said else "by its time" not in view
+    for view in views:
+        assert ("within 0.5 s of its estimated time" if behind else "at its estimated time or up to 0.5 s earlier") in view
+
+
 def test_aligned_clock_places_phases(tmp_path: Path) -> None:
     """The tool's time 0 is 120 ms after STARTUP's begin, known to 5 ms: nothing of the launch's 0.3 s is left, and the error has two sides."""
     begin, ms = 5_000_000_000, 1_000_000
