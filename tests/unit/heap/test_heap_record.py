@@ -98,6 +98,21 @@ def test_fastest_usable_tool_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         record.choose(record.HeapRequest(tmp_path, tool="heaptrack", threshold=1.0), None)
 
 
+def test_missing_memray_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program of Python has its lines by memray alone."""
+    monkeypatch.setattr(record.subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 1))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    missing = "memray is not installed in /venv/bin/python3: pip install memray"
+
+    with pytest.raises(InputError) as caught:
+        record.choose(record.HeapRequest(tmp_path, tool="memray"), "/venv/bin/python3")
+    tool, sentence = record.choose(record.HeapRequest(tmp_path), "/venv/bin/python3")
+
+    assert str(caught.value) == missing
+    assert tool == "heaptrack" and sentence.endswith(f"slower than alone. It names no lines of Python, because {missing}")
+    assert "Python" not in record.choose(record.HeapRequest(tmp_path), None)[1]
+
+
 def test_memray_refused_without_python(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--tool memray records programs of Python only, and this is none"):
         record.choose(record.HeapRequest(tmp_path, tool="memray"), None)
