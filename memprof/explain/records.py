@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from ..base import files
 from ..base.errors import InputError, os_reason
-from ..records.summary import first_highest
+from ..records.summary import PeakPhases, highest_phases
 from ..records.types import Model
 from ..verdicts.compare import Verdict
 
@@ -289,8 +289,12 @@ class Explanation(Struct, frozen=True):
     @property
     def peak(self) -> PhaseFigures | None:
         """The phase with the run's PEAK."""
-        place = first_highest([phase.rss_peak_bytes for phase in self.measured], self.peak_bound_bytes)
-        return None if place is None else self.measured[place]
+        return max(self.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
+
+    @property
+    def peak_phases(self) -> PeakPhases:
+        """That phase, and those that do not differ from it."""
+        return highest_phases([(phase.name, phase.rss_peak_bytes) for phase in self.measured], self.peak_bound_bytes)
 
     @property
     def peak_bytes(self) -> int:

@@ -104,7 +104,7 @@ def judge(measured: Iterable[VariantGrowth], budgets: Sequence[Budget] = ()) -> 
         rows += [judged(each, limit) for limit in [*([each.limit] if each.limit else []), *limits]]
     for budget in growing:
         if budget not in used:
-            there = ", ".join(dict.fromkeys(f"{each.key.label}, {phase(each.per)}" for each in measured))
+            there = "; ".join(dict.fromkeys(f"{each.key.label}, {phase(each.per)}" for each in measured))
             raise UsageError(
                 f"budgets {budget.file}: {budget.words} guards nothing: "
                 + (
