@@ -19,6 +19,7 @@ from .modes import middle
 from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, WARMUP, Job, JobSide, Run, heading, label
 
 _MOST_PHASES = 3  # whose names stand in a row
+_SEEN_BYTES = 100 << 10  # a difference that a table in MiB shows
 _RISE_SHARE = 0.02  # of PEAK, by which later iterations must peak above earlier ones to count as a rise
 
 
@@ -219,13 +220,14 @@ class PeakPhases(Struct, frozen=True):
 
     highest: the phase with the highest peak, empty without a phase. level: all phases whose peaks do not differ from it beyond bound_bytes, in
     the order in which they ran, the highest among them. gapless: no other phase ran between them. bound_bytes: how far a high-water mark can lie
-    from the truth.
+    from the truth. spread_bytes: from the lowest of them to the highest.
     """
 
     highest: str = ""
     level: tuple[str, ...] = ()
     gapless: bool = True
     bound_bytes: int = 0
+    spread_bytes: float = 0
 
     @property
     def names(self) -> str:
@@ -235,11 +237,11 @@ class PeakPhases(Struct, frozen=True):
         return f"{self.level[0]} to {self.level[-1]}" if self.gapless else listed(self.level, _MOST_PHASES)
 
     @property
-    def words(self) -> str:
-        """The same for a sentence that has one figure: `PREPARE and WARMUP, which do not differ beyond 0.50 MiB`."""
-        if len(self.level) < 2:
-            return self.names
-        return f"{self.names}, which {f'do not differ beyond {format_bound(self.bound_bytes)}' if self.bound_bytes else 'are the same'}"
+    def note(self) -> str:
+        """Why phases stand together whose figures differ in a table; empty where they do not."""
+        if self.spread_bytes < _SEEN_BYTES:
+            return ""
+        return f"PEAK is in {self.names}: they differ by less than the {format_bound(self.bound_bytes)} to which peaks are exact"
 
     def shared(self, other: PeakPhases) -> PeakPhases:
         """The phases in which both PEAKs are; none where the highest of a side is not among them, for its figure would stand beside phases that are
@@ -249,7 +251,7 @@ class PeakPhases(Struct, frozen=True):
             return PeakPhases()
         places = [self.level.index(phase) for phase in level]
         gapless = self.gapless and places == list(range(places[0], places[-1] + 1))
-        return PeakPhases(level[-1], level, gapless, max(self.bound_bytes, other.bound_bytes))
+        return PeakPhases(level[-1], level, gapless)
 
 
 def peak_phases(runs: Iterable[Run]) -> PeakPhases:
@@ -267,7 +269,8 @@ def highest_phases(heights: Sequence[tuple[str, float]], bound_bytes: int) -> Pe
     highest, most = max(heights, key=lambda height: height[1])  # the first of those that are the same to the byte
     places = [place for place, (_, peak) in enumerate(heights) if peak >= most - bound_bytes]
     gapless = places == list(range(places[0], places[-1] + 1))
-    return PeakPhases(highest, tuple(heights[place][0] for place in places), gapless, bound_bytes)
+    level = [heights[place] for place in places]
+    return PeakPhases(highest, tuple(name for name, _ in level), gapless, bound_bytes, most - min(peak for _, peak in level))
 
 
 def late_rise_bytes(runs: Iterable[Run]) -> int:

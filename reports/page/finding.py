@@ -43,7 +43,7 @@ def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
         measured = [row for group in here.values() for row in summary.summarise(group, (_PEAK.name,)) if row.phase == PEAK]
         parts = [name for name in names if name != "machine"]
         peaks = [
-            _Peak(rows.label(row.key, parts), row, here[row.key], size(row), summary.peak_phases(here[row.key]).words) for row in measured
+            _Peak(rows.label(row.key, parts), row, here[row.key], size(row), summary.peak_phases(here[row.key]).names) for row in measured
         ]
         subject = "variants and thread counts" if "threads" in names else "variants"
         where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")

@@ -101,7 +101,7 @@ def lead(explanation: Explanation) -> str:
     if explanation.peak is None:
         return "no phase was finished"
     weights = f"; the model has {format_bytes(explanation.weight_bytes)} of weights" if explanation.weight_bytes is not None else ""
-    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {explanation.peak_phases.words}{_iterations(explanation)}{weights}"
+    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {explanation.peak_phases.names}{_iterations(explanation)}{weights}"
 
 
 def _iterations(explanation: Explanation) -> str:

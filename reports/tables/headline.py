@@ -66,7 +66,7 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     """The PEAKs of one model, which alone can be compared. names: of the rows, where the sentence has several."""
     if len(peaks) == 1:
         row, group = peaks[0], groups[peaks[0].key]
-        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phases(group).words}{_above(row, group)}{_stays(group)}."
+        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phases(group).names}{_above(row, group)}{_stays(group)}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
     rows = (peaks[0], peaks[-1])
@@ -161,7 +161,7 @@ def of_picture(runs: Sequence[Run]) -> str:
         return ""
     if len(peaks) == 1:
         group = groups[peaks[0].key]
-        return f"PEAK is {size(peaks[0])}, in {summary.peak_phases(group).words}{_above(peaks[0], group)}"
+        return f"PEAK is {size(peaks[0])}, in {summary.peak_phases(group).names}{_above(peaks[0], group)}"
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
     if len(models) == 1:
@@ -258,7 +258,7 @@ def _peak(row: Difference, phases: Phases) -> str:
 def _in(phases: Phases) -> str:
     """`, in PREPARE`, where both sides have their PEAK in it; else `_sizes` has the phases."""
     shared = phases[0].shared(phases[1])
-    return f", in {shared.words}" if shared.level else ""
+    return f", in {shared.names}" if shared.level else ""
 
 
 def _apart(phases: Phases) -> tuple[str, str]:

@@ -416,8 +416,12 @@ def _range(sizes: Sequence[str]) -> str:
 
 def _on_figures(group: Sequence[Run]) -> list[str]:
     """The sentences on a variant's figures."""
-    rise_bytes = summary.late_rise_bytes(group)
-    return devices.limits(group) + ([summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else [])
+    rise_bytes, phases_note = summary.late_rise_bytes(group), summary.peak_phases(group).note
+    return (
+        devices.limits(group)
+        + ([phases_note] if phases_note else [])
+        + ([summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else [])
+    )
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
