@@ -21,7 +21,7 @@ from ..laws.arena import ArenaLaw
 from ..laws.laws import Prediction
 from ..laws.terms import Coordinates, SizePoint, Term
 from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes
-from .arena_requests import Simulation, planned_again, replayed
+from .arena_requests import Resident, Simulation, planned_again, replayed
 from .findings import findings, mapped_again, undecided
 from .runs import measured, measured_together, noise
 
@@ -95,11 +95,14 @@ def simulated(arena: ArenaLaw | None, name: str, simulation: Simulation | None) 
         return arena
     last = name != WARMUP
 
+    def resident(at: Coordinates) -> Resident:
+        return simulation({label: round(value) for label, value in at.items()})
+
     def size(at: Coordinates) -> float:
         # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
-        return float(simulation({label: round(value) for label, value in at.items()})[last])
+        return float(resident(at).last if last else resident(at).first)
 
-    return replace(arena, size=size)
+    return replace(arena, size=size, doubt=lambda at: float(resident(at).doubt_bytes))
 
 
 def of_runs(runs: Sequence[Run]) -> list[Scaled]:
