@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 import numpy
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memprof.base.errors import InputError
-from memprof.records import store, summary
+from memprof.records import store
 from memprof.records.types import RELEASE, Mark, Run, Timeline
 
 Array = NDArray[numpy.int64]
@@ -259,9 +258,6 @@ def run_peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak |
 
 
 def whole_peak(marks: Sequence[Mark], rows: ColumnArrays, bound: int) -> Peak | None:
-    """The PEAK of some phases, where the first of them reaches it; None without a phase."""
-    place = summary.first_highest([mark.height_bytes for mark in marks], bound)
-    if place is None:
-        return None
-    most = max(marks, key=lambda mark: mark.height_bytes)
-    return replace(peak(marks[place], rows, bound), bytes=most.height_bytes, exact=marks[place].sure and most.sure)
+    """The PEAK of some phases: that of the highest of them; None without a phase."""
+    highest = max(marks, key=lambda mark: mark.height_bytes, default=None)
+    return peak(highest, rows, bound) if highest is not None else None

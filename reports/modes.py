@@ -7,24 +7,45 @@ from collections.abc import Sequence
 
 from memprof.records import metrics
 from memprof.records.metrics import amount
-from memprof.records.modes import middle, modes
+from memprof.records.modes import middles, modes
 from memprof.records.summary import Row
 from memprof.records.types import PEAK, Run
 
+_MOST_FIGURES = 3  # in a row
 _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 
 
 def figure(metric: str, values: Sequence[float]) -> str:
     """The median as people read it, or the median of each mode: `77.6 MiB or 85.5 MiB`."""
-    unit = metrics.described(metric).unit
-    groups = modes(values, unit)
-    middles = [statistics.median(group) for group in groups] if len(groups) > 1 else [middle(values, unit)]
-    return " or ".join(amount(metric, value) for value in middles)
+    return " or ".join(amount(metric, value) for value in middles(values, metrics.described(metric).unit))
 
 
 def of_row(row: Row) -> str:
     """The same for a row. The machines of a kind differ, which makes no modes."""
-    return figure(row.metric, row.values) if count(row) > 1 else amount(row.metric, row.median)
+    return " or ".join(amount(row.metric, value) for value in of_each(row))
+
+
+def of_each(row: Row) -> tuple[float, ...]:
+    """The median of a row, or of each of its modes."""
+    return (row.median,) if row.machines else middles(row.values, metrics.described(row.metric).unit)
+
+
+def differences(base: Row, head: Row) -> list[float]:
+    """How much more head has than base: each mode of the one less each mode of the other, for no run is at a difference between modes."""
+    return [after - before for before in of_each(base) for after in of_each(head)]
+
+
+def change(metric: str, changes: Sequence[float], least: float = 0.0) -> str:
+    """Such differences as people read them: `27.0 MiB more`, `512.0 KiB or 4.5 MiB more`, `the same or 8.0 MiB more`. least: up to which all of
+    them are the same."""
+    if all(abs(each) <= least for each in changes):
+        return "the same"
+    parts = ["the same"] if 0 in changes else []
+    for word, side in (("less", [-each for each in changes]), ("more", changes)):
+        figures = list(dict.fromkeys(amount(metric, size) for size in sorted(side) if size > 0))
+        if figures:
+            parts.append(f"{' or '.join(figures) if len(figures) <= _MOST_FIGURES else f'from {figures[0]} to {figures[-1]}'} {word}")
+    return " or ".join(parts)
 
 
 def count(row: Row) -> int:

@@ -49,10 +49,10 @@ def heading(runs: Sequence[Run]) -> list[str]:
 
 
 def _differing(variants: Mapping[str, Iterable[str]]) -> str:
-    """`x=1x3x640x640 (a, b), x=1x3x320x320 (c)`, of the variants of each text."""
+    """`x=1x3x640x640 (a; b), x=1x3x320x320 (c)`, of the variants of each text."""
     if len(variants) > _MOST:
         return "shapes that differ between variants"
-    return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())
+    return ", ".join(f"{text or 'the shapes of the file'} ({'; '.join(names)})" for text, names in variants.items())
 
 
 def repeats(runs: Sequence[Run]) -> str:

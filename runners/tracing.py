@@ -10,6 +10,7 @@ Tracing takes memory and time itself, so no other figure of such a run is used. 
 """
 
 import collections
+import functools
 import gc
 import itertools
 import json
@@ -88,7 +89,7 @@ def holders(lines):
 def _containers():
     """The containers that hold enough. gc does not track a dict of texts and numbers up to Python 3.13, but what holds the dict."""
     for thing in gc.get_objects():
-        if type(thing) in _CONTAINERS and len(thing) >= _LEAST_HELD:
+        if type(thing) in _CONTAINERS and len(thing) >= _LEAST_HELD and not _is_tracers(thing):
             yield thing
         for child in gc.get_referents(thing) if type(thing) is dict else ():
             if type(child) is dict and len(child) >= _LEAST_HELD and not gc.is_tracked(child):
@@ -100,11 +101,20 @@ def _contents(container):
     return itertools.chain(container, container.values()) if type(container) is dict else gc.get_referents(container)
 
 
+def _is_tracers(thing):
+    """Whether the tracer made it for itself: its lists of all blocks are the longest containers of all."""
+    stack = tracemalloc.get_object_traceback(thing)
+    return stack is not None and stack[-1].filename in _TRACER
+
+
 def _line_of(thing):
     """The line that allocated an object, the nearest of the user's own code; None if that is unknown."""
     stack = tracemalloc.get_object_traceback(thing)
-    if stack is None:
-        return None
+    return None if stack is None else _users_line(stack)
+
+
+@functools.lru_cache(maxsize=None)  # many objects have few stacks
+def _users_line(stack):
     frame = _users_frame(stack)
     return frame.filename, frame.lineno
 
@@ -164,6 +174,7 @@ def _is_memprofs(stack):
     return nearest.startswith((_OWN, _MEMPROF)) or os.path.basename(nearest) == _MARKS
 
 
+@functools.lru_cache(maxsize=None)
 def _is_own(file):
     """Whether a file is the user's: of no package, not of the standard library, not memprof's, and no name in place of a file, such as <string>."""
     return not (

@@ -81,14 +81,14 @@ def near(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
-def near_or_all(name: str, known: Collection[str]) -> str:
+def near_or_all(name: str, known: Collection[str], comma: str = ", ") -> str:
     """`near`; if no name is close, `; ` and `there_are`."""
-    return near(name, known) or f"; {there_are(known)}"
+    return near(name, known) or f"; {there_are(known, comma)}"
 
 
-def there_are(names: Collection[str]) -> str:
-    """`there are X, Y`, `there is X` or `there are none`."""
-    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names) or 'none'}"
+def there_are(names: Collection[str], comma: str = ", ") -> str:
+    """`there are X, Y`, `there is X` or `there are none`. comma: between two names, `; ` for names of variants, which may have commas."""
+    return f"there {'is' if len(names) == 1 else 'are'} {comma.join(names) or 'none'}"
 
 
 def out_of_memory(error: BaseException | None) -> bool:

@@ -141,7 +141,16 @@ def listed(names: Sequence[str], most: int, comma: str = ", ") -> str:
 
 def either(names: Sequence[str]) -> str:
     """`PREPARE`, `MODEL_LOAD or PREPARE`, `MODEL_LOAD, PREPARE or EXECUTE`."""
-    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return _enumerated(names, "or")
+
+
+def together(names: Sequence[str]) -> str:
+    """`PREPARE`, `MODEL_LOAD and PREPARE`, `MODEL_LOAD, PREPARE and EXECUTE`."""
+    return _enumerated(names, "and")
+
+
+def _enumerated(names: Sequence[str], last: str) -> str:
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 _OF_NAMES = re.compile(r"[./@=\d_\\]")  # what names of files, versions and options have, and words have not

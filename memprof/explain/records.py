@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from ..base import files
 from ..base.errors import InputError, os_reason
-from ..records.summary import first_highest
+from ..records.summary import PeakPhases, highest_phases
 from ..records.types import Model
 from ..verdicts.compare import Verdict
 
@@ -38,6 +38,7 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
     "other anonymous mappings",
     "the rest",
 )
+TRIED = "tried"  # the rule of values that no other rule proposes
 RUNTIME = "runtime"  # among a proposal's settings: another runtime of the same package
 LITTLE_TIME = 1.1  # times as long, which few mind
 _MUCH_TIME = 2  # times as long by the medians, which is a cost also where the times differ too much to tell
@@ -227,7 +228,7 @@ def worth(proposal: Advice, bound_bytes: int) -> tuple[int, float]:
 
 
 class Finding(Struct, frozen=True):
-    """Something that makes the memory larger than it must be. bytes: how much of it, in `phase`."""
+    """Something that makes the memory larger than it must be. bytes: how much of it, in `phase`; for TRIED what its best proposal saves of PEAK."""
 
     rule: str
     title: str
@@ -235,6 +236,11 @@ class Finding(Struct, frozen=True):
     phase: str
     evidence: tuple[str, ...]
     proposals: tuple[Advice, ...]
+
+    def best(self, bound_bytes: int) -> Advice | None:
+        """The proposal that was measured to save the most PEAK, None if none saves any. bound_bytes: see Explanation."""
+        saving = [proposal for proposal in self.proposals if worth(proposal, bound_bytes)[0] == 0]
+        return min(saving, key=lambda proposal: worth(proposal, bound_bytes), default=None)
 
 
 class Explanation(Struct, frozen=True):
@@ -283,8 +289,12 @@ class Explanation(Struct, frozen=True):
     @property
     def peak(self) -> PhaseFigures | None:
         """The phase with the run's PEAK."""
-        place = first_highest([phase.rss_peak_bytes for phase in self.measured], self.peak_bound_bytes)
-        return None if place is None else self.measured[place]
+        return max(self.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
+
+    @property
+    def peak_phases(self) -> PeakPhases:
+        """That phase, and those that do not differ from it."""
+        return highest_phases([(phase.name, phase.rss_peak_bytes) for phase in self.measured], self.peak_bound_bytes)
 
     @property
     def peak_bytes(self) -> int:

@@ -30,10 +30,9 @@ from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts.compare import Verdict, verdict_of, verdict_of_times
-from .records import RUNTIME, Advice, Explanation, Finding, Verified, worth
+from .records import RUNTIME, TRIED, Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
-_TRIED = "tried"  # the rule of values that no other rule proposes
 _BEST = 3  # settings that are measured with all repeats
 _PAIRS = 2  # the same of pairs: the best single setting stands behind them, third
 _PAIRED = 6  # knobs of which every two are tried together once
@@ -89,7 +88,7 @@ def _screened(
     if best:
         evidence = (f"each of {counted(len(others), 'value')} that no rule proposes was measured once",)
         saved = round(usual - peaks[_name(best[0].settings)])
-        found = Finding(_TRIED, "other settings save PEAK", saved, peak.name, evidence, tuple(best))
+        found = Finding(TRIED, "other settings save PEAK", saved, f"{peak.name}/peak", evidence, tuple(best))
         explanation = replace(explanation, findings=(*explanation.findings, found))
     elif others and trials.complete:
         explanation = replace(explanation, remarks=(*explanation.remarks, _without_effect(list(others), trials, least)))
@@ -122,7 +121,7 @@ def _with_pairs(
             del pairs[name]
     findings = list(explanation.findings)
     for first, pair in pairs.values():
-        place = next(number for number, finding in enumerate(findings) if first in finding.proposals or finding.rule == _TRIED)
+        place = next(number for number, finding in enumerate(findings) if first in finding.proposals or finding.rule == TRIED)
         findings[place] = replace(findings[place], proposals=(*findings[place].proposals, pair))
     return replace(explanation, findings=tuple(findings)), True
 
@@ -225,7 +224,18 @@ def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], re
             proposals.append(proposal)
         else:
             proposals.append(replace(proposal, verified=_result(finding, runs[None], runs[name])))
-    return replace(finding, proposals=tuple(sorted(proposals, key=lambda proposal: worth(proposal, bound_bytes))))
+    with_results = replace(finding, proposals=tuple(sorted(proposals, key=lambda proposal: worth(proposal, bound_bytes))))
+    return _as_measured(with_results, bound_bytes) if finding.rule == TRIED else with_results
+
+
+def _as_measured(finding: Finding, bound_bytes: int) -> Finding:
+    """The finding of settings that saved PEAK in a single run, with what the best was measured to save after that."""
+    best = finding.best(bound_bytes)
+    if best is not None and best.verified is not None:
+        return replace(finding, bytes=round(best.verified.saved_bytes(bound_bytes)[0]))
+    if all(proposal.verified is None for proposal in finding.proposals):
+        return finding
+    return replace(finding, title="other settings, which saved PEAK in a single run only")
 
 
 def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Verified:

@@ -21,7 +21,7 @@ from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
 from .frames import NO_MODULE, By, Frame
-from .names import group_name, is_allocator, module_name, nameless, short_file, short_module
+from .names import file_name, group_name, is_allocator, module_name, nameless, short_file, short_module
 from .profile import HeapProfile, Snapshot
 from .program_lines import program_tree
 from .shape import BELOW, ROOT, grouped, is_unknown
@@ -127,11 +127,12 @@ def verdict(difference: Diff, limit: float) -> bool:
 
 
 class MatchedPlace(NamedTuple):
-    """What a frame is in both builds: the name by which it is matched; its module and its source, which are only shown.
+    """What a frame is in both builds: the name by which it is matched, and what is shown, which need not agree.
 
-    A build without debug information knows a library where another knows a source file, so modules need not agree.
+    A build without debug information knows a library where another knows a source file. A package may be a checkout in one of them.
     """
 
+    key: str
     name: str
     module: str = ""
     source: str = ""
@@ -141,27 +142,33 @@ def identity(frame: Frame) -> MatchedPlace:
     """A frame as a function."""
     module = "" if frame.module == NO_MODULE else module_name(frame)
     if _has_no_name(frame):
-        return MatchedPlace(nameless(frame), module)
+        return _matched(nameless(frame), module)
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
         file = short_file(frame.file)
-        return MatchedPlace(f"{name} ({file})", module, file)
-    return MatchedPlace(name, module)
+        return MatchedPlace(f"{name} ({file_name(frame.file)})", f"{name} ({file})", module, file)
+    return _matched(name, module)
+
+
+def _matched(name: str, module: str = "") -> MatchedPlace:
+    """A place that is matched by what is shown."""
+    return MatchedPlace(name, name, module)
 
 
 def _line(frame: Frame) -> MatchedPlace:
     function = identity(frame)
     if frame.file is None or not frame.line:
         return function
-    return MatchedPlace(group_name(frame, "line"), function.module, f"{short_file(frame.file)}:{frame.line}")
+    key = f"{frame.function} ({file_name(frame.file)}:{frame.line})"
+    return MatchedPlace(key, group_name(frame, "line"), function.module, f"{short_file(frame.file)}:{frame.line}")
 
 
 def _module(frame: Frame) -> MatchedPlace:
-    return MatchedPlace(module_name(frame))
+    return _matched(module_name(frame))
 
 
 _MATCHED: dict[By, Callable[[Frame], MatchedPlace]] = {"function": identity, "line": _line, "module": _module}
-_SMALLER, _WHOLE = MatchedPlace("(smaller places)"), MatchedPlace("all of the heap")
+_SMALLER, _WHOLE = _matched("(smaller places)"), _matched("all of the heap")
 
 
 def _has_no_name(frame: Frame) -> bool:
@@ -190,14 +197,14 @@ def _program(profile: HeapProfile) -> str | None:
 
 
 class _PlaceTable:
-    """Numbers places by their names, and keeps each as it was seen last with a module."""
+    """Numbers places by their keys, and keeps each as it was seen last with a module."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._places: list[MatchedPlace] = []
 
     def number(self, place: MatchedPlace) -> int:
-        number = self._numbers.setdefault(place.name, len(self._numbers))
+        number = self._numbers.setdefault(place.key, len(self._numbers))
         if number == len(self._places):
             self._places.append(place)
         elif place.module:

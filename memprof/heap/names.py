@@ -44,6 +44,7 @@ _ALLOCATOR_FILES = frozenset(
     {"libjemalloc", "libtcmalloc", "libtcmalloc_minimal", "libtcmalloc_and_profiler", "libtcmalloc_debug", "libmimalloc"}
 )
 _COMMON_FILES = ("__init__.py", "__main__.py", "conftest.py")
+_LIBRARY_FOLDERS = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/(?:python|pypy)[\d.]+/", re.ASCII)
 _PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
 _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
 
@@ -89,6 +90,12 @@ def nameless(frame: Frame) -> str:
 
 
 def short_file(path: str) -> str:
+    """A file of an installed package or of the standard library by its path there: `_pytest/config/__init__.py`. Any other as `file_name` has it."""
+    library = _LIBRARY_FOLDERS.match(path)
+    return path[library.end() :] if library is not None and library.end() < len(path) else file_name(path)
+
+
+def file_name(path: str) -> str:
     """A file's name, with its folder where many files have that name: `textlib/__init__.py`."""
     *folders, name = path.split("/")
     return f"{folders[-1]}/{name}" if folders and name in _COMMON_FILES else name

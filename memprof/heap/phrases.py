@@ -11,7 +11,7 @@ from ..base.errors import InputError, UsageError, near
 from ..base.units import either, format_bytes, format_number
 from . import unnamed
 from .frames import NO_MODULE, is_python
-from .profile import HeapProfile, Snapshot, TimeUnit
+from .profile import HeapProfile, PhaseSpan, Snapshot, TimeUnit
 
 _RUNNER = re.compile(r"/runners(?:/__main__\.py)? run$")  # the tools quote nothing: the folders before it may hold a space
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
@@ -107,17 +107,45 @@ def in_phase(profile: HeapProfile, snapshot: Snapshot) -> str:
 
 
 def _why_possible(profile: HeapProfile, snapshot: Snapshot) -> list[str]:
-    """Sentences on a moment so near a border that the clocks do not tell its phase, and on what does."""
-    near = tuple(dict.fromkeys(span.name for span in profile.phases_nearby(snapshot)))
+    """Sentences on a moment so near a border that its phase does not follow from the times that are shown, and on what tells it."""
+    spans = profile.phases_nearby(snapshot)
+    near = tuple(dict.fromkeys(span.name for span in spans))
     names = profile.possible_phases(snapshot)
-    if profile.phase_error is None or len(near) < 2:
+    if not profile.phase_error or not near:
         return []
-    error = format_time(profile.phase_error, profile.time_unit)
-    text = f"The times of snapshots and of phases fit together to {error} only: by its time snapshot {snapshot.index} may lie in {either(near)}."
+    if len(near) < 2:
+        return _why_one(profile, snapshot, spans)
+    text = f"{_estimates(profile)}: by its time snapshot {snapshot.index} may lie in {either(near)}."
     if names == near:
         return [text]
     low = either([name for name in near if name not in names])
     return [f"{text} It lies in {either(names)}: in {low} the process never had as much memory as this snapshot holds."]
+
+
+def _why_one(profile: HeapProfile, snapshot: Snapshot, spans: Sequence[PhaseSpan]) -> list[str]:
+    """A sentence on a moment outside of the estimated times of its phase, or so near behind those of another that both seem to have it."""
+    unit, own, index = profile.time_unit, spans[-1], snapshot.index
+    left = [span for span in profile.phases_left(snapshot) if span.name != own.name]
+    within = any(span.begin <= snapshot.time and (span.end is None or snapshot.time <= span.end) for span in spans)
+    if within and not left:
+        return []
+    text = f"{_estimates(profile)}: by its time snapshot {index} lies in {own.name}"
+    if not within and snapshot.time < own.begin:
+        text += f", which begins at {format_time(own.begin, unit)} by the estimate"
+    elif not within and own.end is not None:
+        text += f", which ends at {format_time(own.end, unit)} by the estimate"
+    if left and left[-1].end is not None:
+        since = format_time(snapshot.time - left[-1].end, unit)
+        text += f"; {left[-1].name} had ended {since} before snapshot {index} at the latest"
+    return [f"{text}."]
+
+
+def _estimates(profile: HeapProfile) -> str:
+    """How exact the estimated times of phases are, without a full stop. Without started_ns they are off to one side."""
+    error = format_time(profile.phase_error or 0.0, profile.time_unit)
+    if profile.started_ns is None:
+        return f"Each phase begins and ends at its estimated time or up to {error} earlier"
+    return f"Each phase begins and ends within {error} of its estimated time"
 
 
 def _why_undrawn(profile: HeapProfile) -> list[str]:
@@ -195,7 +223,7 @@ def counting(profile: HeapProfile) -> str:
     """Sentences on the blocks that the tool counts, and on how exact its phases are."""
     text = f"{_counts(profile)}."
     if profile.phases and profile.phase_error:
-        text += f" Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}."
+        text += f" {_estimates(profile)}."
     return text
 
 

@@ -138,9 +138,21 @@ class HeapProfile(Struct, frozen=True, dict=True):
     def phases_nearby(self, snapshot: Snapshot) -> list[PhaseSpan]:
         """The phases within the clocks' uncertainty of a snapshot's moment, without those that took a thousandth of it: nothing happens in them, as
         in PREPARE of onnxruntime-native."""
-        error, after = self.border_error
+        before, after = self.border_error
+        return self._within(snapshot, before, after)
+
+    def phases_left(self, snapshot: Snapshot) -> list[PhaseSpan]:
+        """The phases that had ended before a snapshot's moment only because borders are off to one side, in the order of their begins."""
+        if self.started_ns is not None:
+            return []
+        spans = self._within(snapshot, 0.0, self.phase_error or 0.0)
+        return [span for span in spans if span.end is not None and span.end < snapshot.time]
+
+    def _within(self, snapshot: Snapshot, before: float, after: float) -> list[PhaseSpan]:
+        """The phases that hold a snapshot's moment if their borders lie up to so much before their places, or up to so much behind."""
+        error = self.phase_error or 0.0
         begin = snapshot.time - after
-        end = (snapshot.time if snapshot.until is None else snapshot.until) + error
+        end = (snapshot.time if snapshot.until is None else snapshot.until) + before
         spans, begins, reach = self._by_begin
         near, at = [], bisect_right(begins, end) - 1
         while at >= 0 and reach[at] >= begin:

@@ -101,12 +101,14 @@ def choose(request: HeapRequest, python: str | None, starter: bool = False) -> t
         return request.tool, f"recording with {request.tool}: {SLOWDOWN[request.tool]} slower than alone"
     needs_massif = needs_massif or ("the programs that a shell or a script starts" if starter else None)
     tools: Sequence[Tool] = ("massif",) if needs_massif else TOOLS
-    reasons = []
+    reasons: list[str] = []
     for tool in tools:
         missing = _missing(tool, python)
         if missing is None:
             why = f"the one that takes {needs_massif}" if needs_massif else "the fastest that is installed and can do it"
-            return tool, f"recording with {tool}, {why}: {SLOWDOWN[tool]} slower than alone"
+            # Of a program of Python memray would have been the first choice.
+            lacks = f". It names no lines of Python, because {reasons[0]}" if python is not None and reasons else ""
+            return tool, f"recording with {tool}, {why}: {SLOWDOWN[tool]} slower than alone{lacks}"
         reasons.append(missing)
     raise InputError("; ".join(reasons))
 

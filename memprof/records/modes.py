@@ -36,6 +36,12 @@ def modes(values: Sequence[float], unit: str) -> tuple[tuple[float, ...], ...]:
     return groups if all(len(group) > 1 for group in groups) else (tuple(sorted(values)),)
 
 
+def middles(values: Sequence[float], unit: str) -> tuple[float, ...]:
+    """The median of each mode, the least first; of values in one mode their `middle`."""
+    groups = modes(values, unit)
+    return tuple(statistics.median(group) for group in groups) if len(groups) > 1 else (middle(values, unit),)
+
+
 def middle(values: Sequence[float], unit: str = "") -> float:
     """The median. Where it would lie between two modes, which is nobody's figure, it is the largest value of the lower mode."""
     between = len(values) % 2 == 0 and len(modes(values, unit)) > 1

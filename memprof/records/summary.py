@@ -12,12 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base.errors import InputError
-from ..base.units import counted, format_bytes
+from ..base.units import counted, format_bound, format_bytes, listed, together
 from . import metrics
 from .metrics import Metric
 from .modes import middle
 from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, WARMUP, Job, JobSide, Run, heading, label
 
+_MOST_PHASES = 3  # whose names stand in a row
 _RISE_SHARE = 0.02  # of PEAK, by which later iterations must peak above earlier ones to count as a rise
 
 
@@ -213,26 +214,60 @@ def iteration_ns(runs: Iterable[Run]) -> float | None:
     return statistics.median(statistics.median(mark.times_ns) for mark in marks) if marks else None
 
 
-def peak_phase(runs: Iterable[Run]) -> str:
-    """The phase in which most of the runs that ended well reach their peak, empty if no run did."""
-    highest = [highest_phase(run) for run in runs if run.complete and run.marks]
-    return max(highest, key=highest.count) if highest else ""
+class PeakPhases(Struct, frozen=True):
+    """Where a PEAK is: everywhere the figure of PEAK and the phase beside it come from this.
 
-
-def highest_phase(run: Run) -> str:
-    """The first phase in which a run reached its peak, as far as it came; empty if it finished no phase."""
-    highest = first_highest([mark.height_bytes for mark in run.before_release], run.machine.peak_bound_bytes)
-    return "" if highest is None else run.before_release[highest].phase
-
-
-def first_highest(peaks_bytes: Sequence[int], bound_bytes: int) -> int | None:
-    """The place of the first of some phases' peaks that reaches the highest, None if there is none. This is the phase of PEAK everywhere.
-
-    bound_bytes: how far a high-water mark can lie from the truth.
+    highest: the phase with the highest peak, empty without a phase. level: all phases whose peaks do not differ from it beyond bound_bytes, in
+    the order in which they ran, the highest among them. gapless: no other phase ran between them. bound_bytes: how far a high-water mark can lie
+    from the truth.
     """
-    # Later phases often stay at the level of an earlier phase; a few pages more are no new peak.
-    most = max(peaks_bytes, default=0)
-    return next((place for place, peak_bytes in enumerate(peaks_bytes) if peak_bytes >= most - bound_bytes), None)
+
+    highest: str = ""
+    level: tuple[str, ...] = ()
+    gapless: bool = True
+    bound_bytes: int = 0
+
+    @property
+    def names(self) -> str:
+        """The phases in a few words: `PREPARE`, `WARMUP and EXECUTE`, `STARTUP to EXECUTE`."""
+        if len(self.level) <= _MOST_PHASES:
+            return together(self.level)
+        return f"{self.level[0]} to {self.level[-1]}" if self.gapless else listed(self.level, _MOST_PHASES)
+
+    @property
+    def words(self) -> str:
+        """The same for a sentence that has one figure: `PREPARE and WARMUP, which do not differ beyond 0.50 MiB`."""
+        if len(self.level) < 2:
+            return self.names
+        return f"{self.names}, which {f'do not differ beyond {format_bound(self.bound_bytes)}' if self.bound_bytes else 'are the same'}"
+
+    def shared(self, other: PeakPhases) -> PeakPhases:
+        """The phases in which both PEAKs are; none where the highest of a side is not among them, for its figure would stand beside phases that are
+        lower. The highest is the last: the memory at its end is what both led to."""
+        level = tuple(phase for phase in self.level if phase in other.level)
+        if self.highest not in level or other.highest not in level:
+            return PeakPhases()
+        places = [self.level.index(phase) for phase in level]
+        gapless = self.gapless and places == list(range(places[0], places[-1] + 1))
+        return PeakPhases(level[-1], level, gapless, max(self.bound_bytes, other.bound_bytes))
+
+
+def peak_phases(runs: Iterable[Run]) -> PeakPhases:
+    """The phases of PEAK by the medians of the runs that ended well."""
+    ended = [run for run in runs if run.complete and run.marks]
+    known = [(phase, metrics.values(ended, phase, metrics.METRICS["rss_peak_bytes"])) for phase in phases(ended) if phase != RELEASE]
+    heights = [(phase, middle(values, metrics.BYTES)) for phase, values in known if values]
+    return highest_phases(heights, max((run.machine.peak_bound_bytes for run in ended), default=0))
+
+
+def highest_phases(heights: Sequence[tuple[str, float]], bound_bytes: int) -> PeakPhases:
+    """The same of phases and their peaks, in the order in which they ran. This is where PEAK is, of repeats, of rows and of a single run."""
+    if not heights:
+        return PeakPhases()
+    highest, most = max(heights, key=lambda height: height[1])  # the first of those that are the same to the byte
+    places = [place for place, (_, peak) in enumerate(heights) if peak >= most - bound_bytes]
+    gapless = places == list(range(places[0], places[-1] + 1))
+    return PeakPhases(highest, tuple(heights[place][0] for place in places), gapless, bound_bytes)
 
 
 def late_rise_bytes(runs: Iterable[Run]) -> int:

@@ -360,8 +360,8 @@ def _taken_as_one(model: Model, orders: Sequence[Order]) -> list[str]:
         variants.setdefault(remark, [])
         if order.job.variant not in variants[remark]:
             variants[remark].append(order.job.variant)
-    alike = len(variants) == 1
-    return [f"{model.name}{'' if alike else ', ' + ', '.join(names)}: {remark}" for remark, names in variants.items() if remark]
+    whose = {remark: "" if len(variants) == 1 else f", {'; '.join(names)}" for remark, names in variants.items() if remark}
+    return [f"{model.name}{names}: {remark}" for remark, names in whose.items()]
 
 
 def _check_names(model: Model, runtime: Runtime, names: Sequence[str]) -> None:

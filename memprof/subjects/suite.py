@@ -173,7 +173,7 @@ class Suite(Struct, frozen=True):
         if not variants:
             raise UsageError(named)
         if len(variants) > 1 or len(self.models) > 1:
-            names = ", ".join(self.models if len(self.models) > 1 else (variant.name or variant.runtime for variant in variants))
+            names = "; ".join(self.models if len(self.models) > 1 else (variant.name or variant.runtime for variant in variants))
             raise UsageError(f"one model and one runtime, or one program: these are {names}")
         return variants[0]
 

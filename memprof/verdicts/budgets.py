@@ -173,7 +173,8 @@ def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
             left = [spot for spot in left if len(spot) <= place or fnmatchcase(spot[place], glob)]
             if not left:
                 raise UsageError(
-                    f"budgets {budget.file}: {budget.words} guards nothing: no {name} that is measured matches {glob}{near_or_all(glob, known)}"
+                    f"budgets {budget.file}: {budget.words} guards nothing: no {name} that is measured matches {glob}"
+                    f"{near_or_all(glob, known, '; ')}"
                 )
 
 

@@ -17,13 +17,15 @@ from msgspec import Struct, field
 from ..base.errors import InputError, UndecidedError, UsageError, there_are
 from ..base.units import counted, format_bytes
 from ..records import metrics, settings, summary
-from ..records.summary import Key, Row, VariantKey
+from ..records.modes import middles
+from ..records.summary import Key, PeakPhases, Row, VariantKey
 from ..records.types import PEAK, Run
 from . import input_files, machine_spread
 from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
 
 Verdict = Literal["more", "less", "noise", "too few"]
 _LEAST_APART = 3  # values a side
+Baselines = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Difference(Struct, frozen=True):
@@ -47,19 +49,19 @@ class Difference(Struct, frozen=True):
 class Ground(Struct, frozen=True):
     """What both sides have below the model: versions and baselines.
 
-    versions: those that differ beside the runtime's (see settings.beside_runtime); alone: nothing else differs. baselines: base's and head's median
-    in bytes, None where a side has none.
+    versions: those that differ beside the runtime's (see settings.beside_runtime); alone: nothing else differs. baselines: base's and head's in
+    bytes, of a side in modes each of them; None where a side has none.
     """
 
     versions: tuple[str, ...] = ()
     alone: bool = False
-    baselines: tuple[float, float] | None = None
+    baselines: Baselines | None = None
 
 
 class Comparison(Struct, frozen=True):
     """All differences, the variants that only one side has, and sentences for the user.
 
-    grounds, peak_phases: of each variant that both sides have; peak_phases: base's and head's phase of PEAK. ran: a run of each of them, for the
+    grounds, peak_phases: of each variant that both sides have; peak_phases: where base's and head's PEAK is. ran: a run of each of them, for the
     shapes of its inputs, by side (see memprof.verdicts.input_files). measured: a run of each variant and side, for its versions and machine.
     """
 
@@ -68,7 +70,7 @@ class Comparison(Struct, frozen=True):
     only_head: tuple[Key, ...]
     remarks: tuple[str, ...]
     grounds: Mapping[VariantKey, Ground] = field(default_factory=dict)
-    peak_phases: Mapping[VariantKey, tuple[str, str]] = field(default_factory=dict)
+    peak_phases: Mapping[VariantKey, tuple[PeakPhases, PeakPhases]] = field(default_factory=dict)
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     measured: tuple[Run, ...] = ()
 
@@ -109,7 +111,7 @@ def compare_variants(
     variants = list(dict.fromkeys(key.heading for key in groups))
     for name in (base, head):
         if name not in variants:
-            raise UsageError(f"there is no variant {name!r}; {there_are(variants)}")
+            raise UsageError(f"there is no variant {name!r}; {there_are(variants, '; ')}")
     both = f"{base} → {head}"
     # The first of several programs without a model gave all of them its name, and a pair of them is more than that one.
     of_programs = {key.model for key, group in groups.items() if _names_program(group)}
@@ -158,7 +160,7 @@ def _compare(
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
         {place: ground(base[place], head[place]) for place in common},
-        {place: (summary.peak_phase(base[place]), summary.peak_phase(head[place])) for place in common},
+        {place: (summary.peak_phases(base[place]), summary.peak_phases(head[place])) for place in common},
         input_files.of_sides(base, {place: head[place] for place in common}),
         tuple(next((run for run in side[place] if run.about), side[place][0]) for side in (base, head) for place in common),
     )
@@ -176,12 +178,18 @@ def _differences(place: VariantKey, base: Sequence[Run], head: Sequence[Run], na
 def ground(base: Sequence[Run], head: Sequence[Run]) -> Ground:
     """What lies below the model in two groups of repeats, each of one variant."""
     peak = metrics.METRICS["rss_peak_bytes"]
-    sizes = [[size for run in side if (size := metrics.baseline(run, peak)) is not None] for side in (base, head)]
-    baselines = (statistics.median(sizes[0]), statistics.median(sizes[1])) if all(sizes) else None
-    return ground_of(settings.of_repeats(base), settings.of_repeats(head), baselines)
+    baselines = _baselines(base, peak), _baselines(head, peak)
+    return ground_of(settings.of_repeats(base), settings.of_repeats(head), baselines if all(baselines) else None)
 
 
-def ground_of(before: Mapping[str, str], after: Mapping[str, str], baselines: tuple[float, float] | None) -> Ground:
+def _baselines(runs: Sequence[Run], peak: metrics.Metric) -> tuple[float, ...]:
+    sizes = [size for run in runs if (size := metrics.baseline(run, peak)) is not None]
+    if len({run.machine.name for run in runs}) > 1:  # different machines are no modes
+        return (statistics.median(sizes),) if sizes else ()
+    return middles(sizes, metrics.BYTES) if sizes else ()
+
+
+def ground_of(before: Mapping[str, str], after: Mapping[str, str], baselines: Baselines | None) -> Ground:
     """The same of settings (see settings.of_repeats) and baselines."""
     versions = settings.beside_runtime(before, after)
     return Ground(versions, len(versions) == len(list(settings.differing(before, after))), baselines)

@@ -67,7 +67,8 @@ class Series(Struct, frozen=True):
 class Growth(Struct, frozen=True):
     """The verdict on one process.
 
-    slope, low, high: bytes per unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
+    slope, low, high: bytes per unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. Where the program filled
+    freed memory too, low is by the resident set alone, and slope and high by what it took. unit: what it grows
     with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
     then; steep: after how much of it nine tenths of that had come, 0 where there is no bound. tail: how much of the first unit the tail has. where:
     which memory rose, None if that is not known. hidden: it fills memory that was freed before, and the resident set rises less than it. reason: why
@@ -129,9 +130,10 @@ def series(curve: Curve, page_bytes: int) -> Series:
 
 
 def risen_bytes(processes: Sequence[Series], verdict: Verdict) -> int:
-    """By how much memory rose in all, in the process where that was least: by the bytes in use if they fill freed memory, else the resident set."""
-    columns = [process.used if verdict.hidden else process.rss for process in processes]
-    return max(0, min(column[-1] - column[0] for column in columns))
+    """By how much memory rose in all, in the process where that was least: the resident set, and bytes in use that filled freed memory."""
+    if verdict.hidden:
+        return max(0, min(process.used[-1] - process.used[0] for process in processes))
+    return max(0, min(max(process.rss[-1] - process.rss[0], _taken(process, range(len(process.looked)))) for process in processes))
 
 
 def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
@@ -170,14 +172,38 @@ def _with_freed_memory(processes: Sequence[Series], each: Sequence[Growth]) -> t
     """The verdicts, by the bytes in use for all processes whose resident set does not grow, if all of those tell more. Else a flat verdict may hide
     what the bytes in use leave open."""
     found = tuple(
-        growth if growth.word == "grows" else _in_freed_memory(process, growth) for process, growth in zip(processes, each, strict=True)
+        _with_taken(process, growth) if growth.word == "grows" else _in_freed_memory(process, growth)
+        for process, growth in zip(processes, each, strict=True)
     )
     if all(before.word == "grows" or growth.word != before.word for growth, before in zip(found, each, strict=True)):
         return found
+    each = [_with_taken(process, growth) if growth.word == "grows" else growth for process, growth in zip(processes, each, strict=True)]
     return tuple(
         replace(growth, high=max(growth.high, _most_in_use(process, growth))) if growth.word in ("steady", "bounded") else growth
         for process, growth in zip(processes, each, strict=True)
     )
+
+
+def _with_taken(process: Series, growth: Growth) -> Growth:
+    """A verdict of growth with the rate at which the program took memory, if that is above its interval: while freed memory is filled, the resident
+    set rises by less. The interval then reaches from the one to the other."""
+    looks = _tail_looks(process, growth)
+    if len(looks) < _LEAST_LOOKS:
+        return growth
+    units = process.counts[growth.unit]
+    first, last = (units[row] for row in _rows_of(process, (looks[0], looks[-1])))
+    rate = _taken(process, looks) / max(last - first, 1)
+    return replace(growth, slope=rate, high=rate) if rate > growth.high else growth
+
+
+def _taken(process: Series, looks: Sequence[int]) -> int:
+    """By how much the bytes in use rose between the first and the last of these looks, as far as they are resident or were freed before. 0 if they
+    fell meanwhile."""
+    if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
+        return 0
+    first, last = looks[0], looks[-1]
+    before, after = _resident_at(process, (first, last))
+    return min(process.used[last] - process.used[first], after - before - process.free[last] + process.free[first])
 
 
 def _tail_looks(process: Series, growth: Growth) -> list[int]:
@@ -199,9 +225,14 @@ def _tail_begin(growth: Growth) -> int:
 
 def _resident_at(process: Series, looks: Sequence[int]) -> list[int]:
     """The resident set at these looks."""
+    return [process.rss[row] for row in _rows_of(process, looks)]
+
+
+def _rows_of(process: Series, looks: Sequence[int]) -> list[int]:
+    """The rows at these looks."""
     counts = np.asarray(process.counts[next(iter(process.counts))])
     rows = np.searchsorted(counts, [process.looked[place] for place in looks]).tolist()
-    return [process.rss[min(row, len(process.rss) - 1)] for row in rows]
+    return [min(row, len(process.rss) - 1) for row in rows]
 
 
 def _middle(process: Series, looks: Sequence[int]) -> int:

@@ -104,7 +104,7 @@ def judge(measured: Iterable[VariantGrowth], budgets: Sequence[Budget] = ()) -> 
         rows += [judged(each, limit) for limit in [*([each.limit] if each.limit else []), *limits]]
     for budget in growing:
         if budget not in used:
-            there = ", ".join(dict.fromkeys(f"{each.key.label}, {phase(each.per)}" for each in measured))
+            there = "; ".join(dict.fromkeys(f"{each.key.label}, {phase(each.per)}" for each in measured))
             raise UsageError(
                 f"budgets {budget.file}: {budget.words} guards nothing: "
                 + (
@@ -143,7 +143,9 @@ def words(grown: Growth, by: By | None = None, limit: Limit | None = None) -> st
     only = f" with {ONLY_WITH[by]} only" if by in ONLY_WITH else ""
     span = f"{format_bytes(grown.low)} to {format_bytes(grown.high)}"
     allowed = f", limit {format_bytes(limit.bytes)} per {limit.per}" if limit is not None else ""
-    return f"{format_bytes(grown.slope)} more per {grown.unit}{only}{allowed} (95%: {span})"
+    # Blocks in use are less than what the resident set rises by once they need new pages: it has the allocator's gaps too.
+    least, span = ("at least ", f"{span} in use, in memory that was freed before") if grown.hidden else ("", span)
+    return f"{least}{format_bytes(grown.slope)} more per {grown.unit}{only}{allowed} (95%: {span})"
 
 
 def _decided(grown: Growth, limit: Limit, by: By | None) -> tuple[Verdict, str]:

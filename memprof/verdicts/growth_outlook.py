@@ -56,7 +56,7 @@ class Outlook(Struct, frozen=True):
 
     def unfilled_cache(self, unit: str) -> str:
         """What a verdict of growth has not ruled out, without its stop. unit: what counts the rows."""
-        return f"A cache that is not full after {counted(self.units, unit)} ({format_bytes(self.rise_bytes)}) is not ruled out"
+        return f"Memory rose by {format_bytes(self.rise_bytes)} in {counted(self.units, unit)}. It may be a cache that is not full yet"
 
 
 def outlook(verdict: Verdict, rise_bytes: int, bounds: Sequence[CacheBound] = (), *, longer: bool = True) -> Outlook:

@@ -2,8 +2,8 @@
 
 A point of the series is the repeats of one commit. Repeats have outliers and often two modes or more, which lie further apart than the
 steps that matter, so points are not compared by a mean or a median but by how their values are distributed: each value becomes a vector (see
-memprof.verdicts.sample_distance), and a point is the mean of its vectors. The split with the least squares proposes where that mean changes (optimal
-partitioning, Jackson 2005). A proposal stays if the change beside it is larger than chance and the values moved by more than the floor.
+memprof.verdicts.sample_distance), and a point is the mean of its vectors. The package ruptures proposes where that mean changes (PELT,
+Killick 2012). A proposal stays if the change beside it is larger than chance and the values moved by more than the floor.
 
 Levels are compared over at most `_WINDOW` points on either side: a slow drift does not count as a step, however far it goes.
 """
@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..base.errors import InputError
 from . import sample_distance
 
 # The smallest step that is reported, as a share of the level; for a high-water mark the kernel's bound too (see `find`).
@@ -34,7 +35,7 @@ _LEAST_GAIN = 0.45
 _CHANCE = 1.6
 # The same with fewer points than the window after it: a history that is looked at with every new commit has that many more chances to be wrong.
 _CHANCE_AT_THE_END = 3.2
-# Points that are split at once: the time grows with the square.
+# Points that ruptures sees at once: its time grows with the square.
 _STRETCH = 500
 _OVERLAP = 60
 # Of so many moves from point to point, steps are few. In a shorter series the repeats of a point say what noise is.
@@ -72,7 +73,8 @@ class LevelStep(Struct, frozen=True):
 def find(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = SHARE) -> tuple[LevelStep, ...]:
     """The steps of a series, in its order. Each point has at least one value.
 
-    bound: how far a value may lie from the truth; no step is smaller than that, or than this share of the median of the series.
+    bound: how far a value may lie from the truth; no step is smaller than that, or than this share of the median of the series. Raises
+    InputError if ruptures is not installed.
     """
     if len(points) < 2:
         return ()
@@ -191,7 +193,8 @@ class _Series(Struct, frozen=True):
         penalty = max(_LEAST_GAIN, _CHANCE * self._by_chance(end - begin))
         if float(((stretch - stretch.mean(axis=0)) ** 2).sum()) <= penalty:
             return []  # no split can gain more than that
-        return [begin + place for place in _split(stretch, penalty)]
+        search = _ruptures().KernelCPD(kernel="linear", min_size=1).fit(stretch)
+        return [begin + place for place in search.predict(pen=penalty)[:-1]]
 
     def _by_chance(self, count: int) -> float:
         """The gain that the best of so many splits has by chance: of a normal vector, about its variance times 2 log n."""
@@ -251,22 +254,9 @@ def _noise(values: Any, counts: Any) -> float:
     return sample_distance.spread(pairs)
 
 
-def _split(vectors: Any, penalty: float) -> list[int]:
-    """Where the stretches after the first begin: their squared distances from their means are least in sum, with a penalty for each stretch."""
-    import numpy
-
-    count = len(vectors)
-    sums = numpy.concatenate([numpy.zeros((1, vectors.shape[1])), numpy.cumsum(vectors, axis=0)])
-    squares = numpy.concatenate([[0.0], numpy.cumsum((vectors**2).sum(axis=1))])
-    least = numpy.zeros(count + 1)  # of the points before each end
-    begins = [0] * (count + 1)
-    for end in range(1, count + 1):
-        distances = squares[end] - squares[:end] - ((sums[end] - sums[:end]) ** 2).sum(axis=1) / numpy.arange(end, 0, -1)
-        prices = least[:end] + distances + penalty
-        begins[end] = int(prices.argmin())
-        least[end] = prices[begins[end]]
-    places = []
-    while place := begins[count]:
-        places.append(place)
-        count = place
-    return places[::-1]
+def _ruptures() -> Any:
+    try:
+        import ruptures
+    except ImportError:
+        raise InputError("finding steps needs the package ruptures: pip install 'ml-memprof[history]'") from None
+    return ruptures

@@ -43,7 +43,7 @@ def orders(suite: Suite, which: Selection) -> list[Order]:
     if failure is not None:
         raise failure
     if not wanted:
-        names = ", ".join(dict.fromkeys(f"{order.job.model.name}, {order.job.variant}" for order in planned))
+        names = "; ".join(dict.fromkeys(f"{order.job.model.name}, {order.job.variant}" for order in planned))
         raise InputError(f"there is no such model and variant; there are {names}")
     return wanted
 

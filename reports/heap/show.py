@@ -59,7 +59,10 @@ def render(profile: HeapProfile, look: ProfileView = ProfileView(), *, width: in
 
 
 def facts(profile: HeapProfile, look: ProfileView = ProfileView()) -> dict[str, Any]:
-    """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`."""
+    """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`.
+
+    border_error: how far before the times of `phases` their true borders may lie, and how far behind them.
+    """
     shown = phrases.chosen(profile, look.snapshot, look.phase)
     values: dict[str, Any] = {
         "tool": profile.tool,
@@ -73,6 +76,7 @@ def facts(profile: HeapProfile, look: ProfileView = ProfileView()) -> dict[str, 
         "partial": profile.partial,
         "remarks": phrases.remarks(profile, shown),
         "phases": [{"name": span.name, "begin": span.begin, "end": span.end} for span in profile.phases],
+        "border_error": dict(zip(("before", "behind"), profile.border_error, strict=True)) if profile.phases else None,
         "peak": _snapshot_facts(profile, profile.peak) if profile.snapshots else None,
         "peak_tree_is_peak": bool(profile.peak_tree and profile.peak_tree[1]),
         "snapshots": [_snapshot_facts(profile, snapshot) for snapshot in profile.snapshots],

@@ -99,7 +99,8 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
     peaks = metrics.values(runs, phase, _PEAK)
     if not peaks:
         return PeakBar(label, why=missing.why_absent(runs, phase, _PEAK))
-    at = summary.peak_phase(runs) if phase == PEAK else phase
+    top = summary.peak_phases(runs) if phase == PEAK else None
+    at = top.highest if top is not None else phase
     median = middle(peaks, BYTES)
     notes = [*missing.swapped(runs, phase), *missing.inexact(runs, phase)]
     grounds = [ground for run in runs if (ground := metrics.baseline(run, _PEAK)) is not None]
@@ -109,16 +110,17 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
         # The first note begins with the sign of a peak that is not exact.
         value=f"{notes[0][0] if notes else ''}{unit.amount(median)}",
         spread=grid.spread(median / unit.size, [peak / unit.size for peak in peaks]).partition(" ")[2],
-        where=at if phase == PEAK else "",
-        parts=_parts(runs, at, median, largest, unit),
+        where=top.highest if top is not None else "",
+        parts=_parts(runs, at, largest, unit),
         ground=100 * statistics.median(grounds) / largest if grounds else None,
         low=100 * min(peaks) / largest if visible else None,
         high=100 * max(peaks) / largest if visible else None,
     )
 
 
-def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: Unit) -> tuple[BarPart, ...]:
-    """What a peak consists of: memory that the phase's end still has, and the rest, which was given back before it."""
+def _parts(runs: Sequence[Run], phase: str, largest: float, unit: Unit) -> tuple[BarPart, ...]:
+    """What the peak of a phase consists of: memory that the phase's end still has, and the rest, which was given back before it."""
+    peak = middle(metrics.values(runs, phase, _PEAK), BYTES)
     anonymous, file, shared = (metrics.values(runs, phase, METRICS[f"{kind}_end_bytes"]) for kind in ("anon", "file", "shmem"))
     if not anonymous or not file:
         return (BarPart("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)

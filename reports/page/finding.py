@@ -31,7 +31,7 @@ class _Peak(Struct, frozen=True):
     row: Row
     runs: Sequence[Run]
     shown: str
-    phase: str
+    phases: str
 
 
 def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
@@ -42,7 +42,9 @@ def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
         here = {key: group for key, group in groups.items() if key.machine == machine}
         measured = [row for group in here.values() for row in summary.summarise(group, (_PEAK.name,)) if row.phase == PEAK]
         parts = [name for name in names if name != "machine"]
-        peaks = [_Peak(rows.label(row.key, parts), row, here[row.key], size(row), summary.peak_phase(here[row.key])) for row in measured]
+        peaks = [
+            _Peak(rows.label(row.key, parts), row, here[row.key], size(row), summary.peak_phases(here[row.key]).words) for row in measured
+        ]
         subject = "variants and thread counts" if "threads" in names else "variants"
         where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")
         yield Markup(" ").join(part for part in (where + _finding(peaks, subject, bool(where)), _failed(here)) if part)
@@ -56,20 +58,20 @@ def _finding(peaks: Sequence[_Peak], subject: str, continued: bool) -> Markup:
         return _single(highest)
     if highest.row.median == lowest.row.median:
         return Markup("{} {} {} peak alike, at <strong>{}</strong> in {}.").format(
-            "all" if continued else "All", len(peaks), subject, highest.shown, highest.phase
+            "all" if continued else "All", len(peaks), subject, highest.shown, highest.phases
         )
     of = Markup("{} {} {}, ").format("of" if continued else "Of", len(peaks), subject) if len(peaks) > 2 else Markup("")
     return of + Markup(
-        "<strong>{}</strong> peaks highest, at <strong>{}</strong> in {}: {} more than <strong>{}</strong>, the lowest, "
+        "<strong>{}</strong> peaks highest, at <strong>{}</strong> in {}: {} than <strong>{}</strong>, the lowest, "
         "which peaks at <strong>{}</strong> in {}{}."
     ).format(
         highest.label,
         highest.shown,
-        highest.phase,
+        highest.phases,
         _more(highest, lowest),
         lowest.label,
         lowest.shown,
-        lowest.phase,
+        lowest.phases,
         _doubt(highest, lowest),
     )
 
@@ -81,14 +83,16 @@ def _single(peak: _Peak) -> Markup:
         ground = statistics.median(grounds)
         heights = modes.figure(_PEAK.name, [value - ground for value in peak.row.values])
         above = f": {heights} above the {format_bytes(ground)} of {rows.baseline_words(peak.runs)}"
-    return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phase, above)
+    return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phases, above)
 
 
 def _more(highest: _Peak, lowest: _Peak) -> str:
-    difference = highest.row.median - lowest.row.median
-    if not lowest.row.median:
-        return format_bytes(difference)
-    return f"{format_bytes(difference)} ({difference / lowest.row.median:.{0 if difference > lowest.row.median / 10 else 1}%})"
+    """How much more the highest has; of modes each difference, and no share, which would be of one of them."""
+    differences = modes.differences(lowest.row, highest.row)
+    if len(differences) > 1 or not lowest.row.median:
+        return modes.change(_PEAK.name, differences)
+    (difference,) = differences
+    return f"{format_bytes(difference)} ({difference / lowest.row.median:.{0 if difference > lowest.row.median / 10 else 1}%}) more"
 
 
 def _doubt(highest: _Peak, lowest: _Peak) -> str:

@@ -143,7 +143,12 @@
   const inSpan = (trace) =>
     trace.phases.filter((phase) => !state.span || phase.name === state.span || (state.span === BEFORE_EXECUTE && !["EXECUTE", "RELEASE"].includes(phase.name)));
 
-  const peakOf = (trace) => inSpan(trace).find((phase) => onePhase() || phase.name === trace.peak_phase) || null;
+  // The phase of a trace's peak; of the phases before EXECUTE alone their own highest.
+  function peakOf(trace) {
+    const phases = inSpan(trace);
+    if (state.span !== BEFORE_EXECUTE) return phases.find((phase) => onePhase() || phase.name === trace.peak_phase) || null;
+    return phases.reduce((most, phase) => (most && most.peak_bytes >= phase.peak_bytes ? most : phase), null);
+  }
 
   // A peak that polling alone saw, and one of a phase that the run did not finish.
   const hedge = (phase) => (!phase.finished ? "≥" : phase.exact ? "" : "~");

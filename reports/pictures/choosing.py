@@ -37,7 +37,7 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
     known = list(dict.fromkeys(run.job.heading for run in runs))
     for name in variants:
         if name not in known:
-            raise UsageError(f"these runs have no variant {name!r}{near(name, known) or '; they have ' + ', '.join(known)}")
+            raise UsageError(f"these runs have no variant {name!r}{near(name, known) or '; they have ' + '; '.join(known)}")
     return whole_programs([run for run in runs if not variants or run.job.heading in variants])
 
 

@@ -294,7 +294,7 @@ def _short_labels(spots: Sequence[Spot], rows: Sequence[str]) -> list[tuple[str,
     for row, (x, y) in zip(rows, spots, strict=True):
         near = next((spot for spot in together if abs(spot[0] - x) < 0.3 and abs(spot[1] - y) < 0.15), (x, y))
         together.setdefault(near, []).append(row)
-    return [(_listed(list(map(int, each))) if all(map(str.isdigit, each)) else ", ".join(each), spot) for spot, each in together.items()]
+    return [(_listed(list(map(int, each))) if all(map(str.isdigit, each)) else "; ".join(each), spot) for spot, each in together.items()]
 
 
 def _listed(numbers: Sequence[int]) -> str:

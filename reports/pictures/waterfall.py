@@ -32,16 +32,17 @@ def draw(explanation: Explanation) -> Figure:
     legend = [LegendEntry(name, fill=FILLS[name]) for name in names]
     if any(_above(phase, transients) for phase in explanation.phases):
         legend.append(LegendEntry("the phase's peak above its end", fill=_TRANSIENT))
+    found = [headline(finding, explanation.peak_bound_bytes) for finding in explanation.findings]
     row = 0.46
     sheet = Sheet(
         "What the resident set consists of",
         lead(explanation),
         {title(explanation): len(explanation.phases) * row + 0.45},
-        finding=capitalised(headline(explanation.findings[0])) if explanation.findings else "",
+        finding=capitalised(found[0]) if found else "",
         legend=legend,
         remarks=[
             *warned(explanation),
-            *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[1:3], 2)),
+            *(f"{place}. {text}" for place, text in enumerate(found[1:3], 2)),
         ],
     )
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]

@@ -22,6 +22,7 @@ from memprof.explain.records import (
     SEEN_SHARE,
     SLICES,
     STACKS,
+    TRIED,
     Advice,
     Explanation,
     Finding,
@@ -97,11 +98,10 @@ def warned(explanation: Explanation) -> list[str]:
 
 
 def lead(explanation: Explanation) -> str:
-    peak = explanation.peak
-    if peak is None:
+    if explanation.peak is None:
         return "no phase was finished"
     weights = f"; the model has {format_bytes(explanation.weight_bytes)} of weights" if explanation.weight_bytes is not None else ""
-    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {peak.name}{_iterations(explanation)}{weights}"
+    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {explanation.peak_phases.words}{_iterations(explanation)}{weights}"
 
 
 def _iterations(explanation: Explanation) -> str:
@@ -119,8 +119,28 @@ def nothing(explanation: Explanation) -> str:
     return "Nothing was found that makes it larger than it must be."
 
 
-def headline(finding: Finding) -> str:
-    return f"{finding.title}: {format_bytes(finding.bytes)} {where(finding.phase)}"
+def headline(finding: Finding, bound_bytes: int) -> str:
+    """A finding in a line. bound_bytes: see Explanation."""
+    return f"{finding.title}: {amount(finding, bound_bytes)}"
+
+
+def amount(finding: Finding, bound_bytes: int) -> str:
+    """The figure beside the title of a finding: what its best proposal was measured to save of PEAK, else the bytes that were found."""
+    best = finding.best(bound_bytes)
+    if best is None or best.verified is None:
+        return _found_bytes(finding)
+    saved, _ = best.verified.saved_bytes(bound_bytes)
+    return f"{settings(best.settings)} saves {format_bytes(saved)} of PEAK{_doubt(best.verified)}"
+
+
+def evidence(finding: Finding, bound_bytes: int) -> list[str]:
+    """The sentences below the title of a finding: with the bytes that were found, where its title has a saving."""
+    in_title = finding.rule == TRIED or finding.best(bound_bytes) is None
+    return [*([] if in_title else [f"found: {_found_bytes(finding)}"]), *finding.evidence]
+
+
+def _found_bytes(finding: Finding) -> str:
+    return f"{format_bytes(finding.bytes)} {where(finding.phase)}"
 
 
 def settings(of: Mapping[str, str]) -> str:
@@ -204,7 +224,11 @@ def _saved(done: Verified, bound_bytes: int) -> str:
         return "it saves nothing"
     if saved[0].endswith(" of PEAK") and (span := _interval(done)):
         saved[0] = f"{saved[0]} ({span})"
-    return f"it saves {' and '.join(saved)}{'' if done.beyond_noise else ' (not beyond noise, or too few runs to tell)'}"
+    return f"it saves {' and '.join(saved)}{_doubt(done)}"
+
+
+def _doubt(done: Verified) -> str:
+    return "" if done.beyond_noise else " (not beyond noise, or too few runs to tell)"
 
 
 def _interval(done: Verified) -> str:
@@ -421,8 +445,8 @@ def found(explanation: Explanation) -> list[str]:
     """The lines of the findings in Markdown, with their evidence and proposals."""
     lines = [] if explanation.findings else [nothing(explanation)]
     for place, finding in enumerate(explanation.findings, 1):
-        lines.append(f"{place}. **{escaped(finding.title)}**: {format_bytes(finding.bytes)} {escaped(where(finding.phase))}")
-        lines += [f"   - {escaped(text)}" for text in finding.evidence]
+        lines.append(f"{place}. **{escaped(finding.title)}**: {escaped(amount(finding, explanation.peak_bound_bytes))}")
+        lines += [f"   - {escaped(text)}" for text in evidence(finding, explanation.peak_bound_bytes)]
         for proposal in finding.proposals:
             knob = f"`{settings(proposal.settings)}`: " if proposal.settings else ""
             lines.append(f"   - to do: {knob}{escaped(proposal.text)}")
@@ -439,8 +463,8 @@ def _text(explanation: Explanation) -> str:
     if not explanation.ranked:
         lines += map(say, ranked(explanation))
     for place, finding in enumerate(explanation.findings, 1):
-        lines += ["", f"{place}. {say(headline(finding))}"]
-        lines += [f"     {say(text)}" for text in finding.evidence]
+        lines += ["", f"{place}. {say(headline(finding, explanation.peak_bound_bytes))}"]
+        lines += [f"     {say(text)}" for text in evidence(finding, explanation.peak_bound_bytes)]
         for proposal in finding.proposals:
             lines.append(f"   > {say(settings(proposal.settings)) + ': ' if proposal.settings else ''}{say(proposal.text)}")
             lines += [f"       {say(text)}" for text in verdict(proposal, finding, explanation.peak_bound_bytes)]

@@ -34,7 +34,7 @@ def render(explanation: Explanation, command: str, picture: str) -> str:
 def _title(explanation: Explanation) -> str:
     runtime = grid.escaped(f"{explanation.runtime} {explanation.runtime_version}".strip())
     if explanation.findings:
-        return f"{runtime}: {grid.escaped(explain.headline(explanation.findings[0]))}"
+        return f"{runtime}: {grid.escaped(explain.headline(explanation.findings[0], explanation.peak_bound_bytes))}"
     return f"{runtime}: {PEAK} {format_bytes(explanation.peak_bytes)}"
 
 

@@ -12,7 +12,7 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES, amount
 from memprof.records.modes import middle
 from memprof.records.settings import PACKAGE
-from memprof.records.summary import Key, Row, first_highest
+from memprof.records.summary import Key, PeakPhases, Row, highest_phases
 from memprof.records.types import EXECUTE, GENERATE, PEAK, RELEASE, REQUEST, STARTUP, Run
 from memprof.verdicts.baseline import BaselineEntry
 from memprof.verdicts.compare import Comparison, Difference, Ground, Verdict, compare_groups, ground, ground_of
@@ -27,7 +27,10 @@ _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
 _LEAST_MODEL, _SEEN_IN = 1 << 20, (0.1, 10.0)  # bytes of a model, and times its size, of which the model is the cause
 _MOST_MODELS, _MOST_TITLED = 3, 2  # that the sentence and a picture's title have
 Groups = Mapping[Key, Sequence[Run]]
+Phases = tuple[PeakPhases, PeakPhases]  # where the PEAKs of two sides are
+_NOWHERE: Phases = (PeakPhases(), PeakPhases())
 _WORTH_A_RATIO = 1.1
+_MANY = 4  # figures, of which the first and the last are enough
 _TIMES = 2  # from which a ratio is read more easily than a percentage
 _HEIGHT = metrics.METRICS["rss_peak_bytes"]
 _TIMED = (EXECUTE, GENERATE, REQUEST)
@@ -44,7 +47,7 @@ def of_runs(runs: Sequence[Run]) -> str:
         return ""
     without = [key for key in summary.groups(runs) if key not in groups]
     failed = (
-        f"{len(without)} of {len(without) + len(groups)} variants failed in every run: {', '.join(map(place, without))}. "
+        f"{len(without)} of {len(without) + len(groups)} variants failed in every run: {'; '.join(map(place, without))}. "
         if without
         else ""
     )
@@ -63,20 +66,25 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     """The PEAKs of one model, which alone can be compared. names: of the rows, where the sentence has several."""
     if len(peaks) == 1:
         row, group = peaks[0], groups[peaks[0].key]
-        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phase(group)}{_above(row, group)}{_stays(group)}."
+        return f"{place(row.key)}: PEAK is {size(row)}, in {summary.peak_phases(group).words}{_above(row, group)}{_stays(group)}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
     rows = (peaks[0], peaks[-1])
-    phases = [summary.peak_phase(groups[row.key]) for row in rows]
-    least, largest = (
-        f"{size(row)}{f' in {phase}' if phases[0] != phases[1] else ''} ({names[row.key]})" for row, phase in zip(rows, phases, strict=True)
-    )
-    ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
-    times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
+    phases = (summary.peak_phases(groups[rows[0].key]), summary.peak_phases(groups[rows[1].key]))
+    least, largest = (f"{size(row)}{where} ({names[row.key]})" for row, where in zip(rows, _apart(phases), strict=True))
     between = ground(groups[peaks[0].key], groups[peaks[-1].key])
-    below = _below(between, peaks[-1].median - peaks[0].median) if between.versions else ""
-    parts = [f"The largest is {largest}{times}{_of_model_size(groups, peaks)}", below]
+    below = _below(between, modes.differences(*rows)) if between.versions else ""
+    parts = [f"The largest is {largest}{_times(*rows)}{_of_model_size(groups, peaks)}", below]
     return f"The smallest of {len(peaks)} PEAKs is {least}. {'; '.join(filter(None, parts))}."
+
+
+def _times(least: Row, largest: Row) -> str:
+    """How many times as much the largest is, of each mode."""
+    if not least.median or largest.median / least.median < _WORTH_A_RATIO:
+        return ""
+    ratios = sorted(after / before for before in modes.of_each(least) for after in modes.of_each(largest))
+    texts = list(dict.fromkeys(f"{ratio:.1f}" for ratio in ratios))
+    return f", {' or '.join(texts) if len(texts) < _MANY else f'{texts[0]} to {texts[-1]}'} times as much"
 
 
 def _of_model_size(groups: Groups, peaks: Sequence[Row]) -> str:
@@ -116,34 +124,34 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     """What changed from one release to another: PEAK, its phase, and the memory at that phase's end."""
     sides = [groups[row.key] for row in (old, new)]
     first, second = (_version(group[0]) for group in sides)
-    phases = (summary.peak_phase(sides[0]), summary.peak_phase(sides[1]))
+    phases = (summary.peak_phases(sides[0]), summary.peak_phases(sides[1]))
     rows = compare_groups(sides[0], sides[1], ("rss_peak_bytes", *_KINDS))
     at_end = "".join(f"; {text}" for text in _at_end(rows, phases))
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
     peak = next(row for row in rows if row.phase == PEAK)
-    below = _below(ground(sides[0], sides[1]), peak.difference)
+    below = _below(ground(sides[0], sides[1]), modes.differences(peak.base, peak.head))
     return f"{what}: {_peak(peak, phases)}{_in(phases)}{at_end}{f'; {below}' if below else ''}{_stays(sides[1])}."
 
 
-def _below(below: Ground, change: float) -> str:
-    """How much of a PEAK's change lies in the baseline, of which versions beside the runtime's, and how much above; or the versions alone."""
+def _below(below: Ground, changes: Sequence[float]) -> str:
+    """How much of a PEAK's change lies in the baseline, of which versions beside the runtime's, and how much above; or the versions alone.
+
+    changes: of PEAK, as modes.differences has them. Where a baseline is in modes, it is not known which of them a mode of PEAK stands on.
+    """
     if not below.versions and below.baselines is None:
         return ""
     versions = " and ".join(below.versions)
     least = Limits().bytes
-    of_baseline = below.baselines[1] - below.baselines[0] if below.baselines is not None else 0
-    if abs(of_baseline) <= least:
+    before, after = below.baselines if below.baselines is not None else ((0.0,), (0.0,))
+    of_baseline = [size - other for other in before for size in after]
+    if all(abs(each) <= least for each in of_baseline):
         return f"with {versions}" if versions else ""
     causes = "" if not versions else f", which is {versions} alone" if below.alone else f", of the runtime and of {versions}"
-    above = change - of_baseline
-    rest = "the same" if abs(above) <= least else _more(_HEIGHT.name, above)
-    return f"its baseline has {_more(_HEIGHT.name, of_baseline)}{causes}, and above it PEAK is {rest}"
-
-
-def _more(metric: str, change: float) -> str:
-    """`27.0 MiB more`."""
-    return f"{amount(metric, abs(change))} {'more' if change > 0 else 'less'}"
+    has = f"its baseline has {modes.change(_HEIGHT.name, of_baseline, least)}{causes}"
+    if len(of_baseline) > 1:
+        return f"{has}, so that no figure tells how PEAK differs above it"
+    return f"{has}, and above it PEAK is {modes.change(_HEIGHT.name, [each - of_baseline[0] for each in changes], least)}"
 
 
 def of_picture(runs: Sequence[Run]) -> str:
@@ -153,7 +161,7 @@ def of_picture(runs: Sequence[Run]) -> str:
         return ""
     if len(peaks) == 1:
         group = groups[peaks[0].key]
-        return f"PEAK is {size(peaks[0])}, in {summary.peak_phase(group)}{_above(peaks[0], group)}"
+        return f"PEAK is {size(peaks[0])}, in {summary.peak_phases(group).words}{_above(peaks[0], group)}"
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
     if len(models) == 1:
@@ -229,7 +237,7 @@ def of_comparison(comparison: Comparison) -> str:
     if peak.verdict != "noise":
         parts[0] += _in(phases)
         parts += _at_end(own, phases)
-        below = _below(comparison.grounds.get(peak.key.place, Ground()), peak.difference)
+        below = _below(comparison.grounds.get(peak.key.place, Ground()), modes.differences(peak.base, peak.head))
         parts += [below] if below else []
     times = [row for row in own if row.metric == "time_ns" and row.phase in _TIMED]
     parts += [f"{row.phase} takes {time_words(row.ratio or 1.0, row.verdict)}" for row in times]
@@ -237,37 +245,46 @@ def of_comparison(comparison: Comparison) -> str:
     return sentence if len(peaks) == 1 else f"{sentence} {_rest(peaks)}"
 
 
-def _peak(row: Difference, phases: tuple[str, str]) -> str:
+def _peak(row: Difference, phases: Phases) -> str:
     if row.verdict == "noise" and _narrow(row.metric, row.base, row.interval):
         return f"PEAK is the same within noise ({size(row.head)})"
     sizes = _sizes(size(row.base), size(row.head), phases)
     if row.verdict == "noise":
         return f"PEAK {_within_noise(row.metric, row.interval)} ({sizes})"
     few = ", with too few repeats to tell it from noise" if row.verdict == "too few" else ""
-    return f"PEAK is {_more(row.metric, row.difference)} ({sizes}{few})"
+    return f"PEAK is {modes.change(row.metric, modes.differences(row.base, row.head))} ({sizes}{few})"
 
 
-def _in(phases: tuple[str, str]) -> str:
+def _in(phases: Phases) -> str:
     """`, in PREPARE`, where both sides have their PEAK in it; else `_sizes` has the phases."""
-    return f", in {phases[0]}" if phases[0] and phases[0] == phases[1] else ""
+    shared = phases[0].shared(phases[1])
+    return f", in {shared.words}" if shared.level else ""
 
 
-def _sizes(base: str, head: str, phases: tuple[str, str]) -> str:
+def _apart(phases: Phases) -> tuple[str, str]:
+    """` in PREPARE` for each side, where no phase has the PEAK of both; else nothing."""
+    apart = not phases[0].shared(phases[1]).level
+    before, after = (f" in {side.names}" if side.level and apart else "" for side in phases)
+    return before, after
+
+
+def _sizes(base: str, head: str, phases: Phases) -> str:
     """Both PEAKs, each with its phase where these differ."""
-    before, after = (f" in {phase}" if phase and phases[0] != phases[1] else "" for phase in phases)
+    before, after = _apart(phases)
     return f"{base}{before} to {head}{after}"
 
 
-def _end(phases: tuple[str, str], ended: Iterable[str]) -> tuple[str, str]:
-    """The phase at whose end a sentence tells the kinds of memory, and its words: that of both PEAKs, or the last before RELEASE of those that ended,
-    since the end of a phase that has the PEAK of one side alone does not tell what a change gains."""
-    if phases[0] == phases[1]:
-        return phases[0], "at its end"
+def _end(phases: Phases, ended: Iterable[str]) -> tuple[str, str]:
+    """The phase at whose end a sentence tells the kinds of memory, and its words: the last that has both PEAKs, or the last before RELEASE of those
+    that ended, since the end of a phase that has the PEAK of one side alone does not tell what a change gains."""
+    shared = phases[0].shared(phases[1])
+    if shared.level:
+        return shared.highest, "at its end" if len(shared.level) == 1 else f"at the end of {shared.highest}"
     last = next((phase for phase in reversed(list(ended)) if phase != RELEASE), "")
     return last, f"at the end of {last}"
 
 
-def _at_end(rows: Sequence[Difference], phases: tuple[str, str]) -> list[str]:
+def _at_end(rows: Sequence[Difference], phases: Phases) -> list[str]:
     """How the kinds of memory differ at the end of a phase, in one part of a sentence or none."""
     rows = [row for row in rows if row.metric in _KINDS]
     phase, words = _end(phases, (row.phase for row in rows))
@@ -276,8 +293,10 @@ def _at_end(rows: Sequence[Difference], phases: tuple[str, str]) -> list[str]:
 
 
 def _kind(row: Difference) -> str:
-    change = "is the same" if not row.difference else f"is {_more(row.metric, row.difference)}{_taken_back(row.metric, row.difference)}"
-    return f"{_KINDS[row.metric]} memory {_undecided(row.metric, row.base, row.interval) if row.verdict == 'noise' else change}"
+    if row.verdict == "noise":
+        return f"{_KINDS[row.metric]} memory {_undecided(row.metric, row.base, row.interval)}"
+    change = modes.change(row.metric, modes.differences(row.base, row.head))
+    return f"{_KINDS[row.metric]} memory is {change}{_taken_back(row.metric, row.difference)}"
 
 
 def _taken_back(metric: str, change: float) -> str:
@@ -339,7 +358,7 @@ def of_gate(report: Report) -> str:
         figures = f"{_median(lead.head)}, and was {_median(lead.base)}"
         return f"Nothing changed beyond the thresholds: {name} of {place(lead.key)} is {figures}."
     own = _of_variant(lead.key, report)
-    phases = _peak_phases(own, report) if _is_peak(lead) else ("", "")
+    phases = _peak_phases(own, report) if _is_peak(lead) else _NOWHERE
     return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head, phases)}{_whence(lead, own, report, phases)}."
 
 
@@ -359,15 +378,15 @@ def _beside_budget(row: Judged, head: Row, budget: float) -> str:
     return f"{worst}, {amount(row.metric, abs(head.max - budget))} {side} the budget of {amount(row.metric, budget)}"
 
 
-def _change(row: Judged, base: Row, head: Row, phases: tuple[str, str] = ("", "")) -> str:
+def _change(row: Judged, base: Row, head: Row, phases: Phases = _NOWHERE) -> str:
     sizes = _sizes(_median(base), _median(head), phases)
     doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
-    return f"{_more(row.metric, head.median - base.median)} ({sizes}{doubt})"
+    return f"{modes.change(row.metric, modes.differences(base, head))} ({sizes}{doubt})"
 
 
-def _whence(lead: Judged, own: Sequence[Judged], report: Report, phases: tuple[str, str]) -> str:
+def _whence(lead: Judged, own: Sequence[Judged], report: Report, phases: Phases) -> str:
     """The phase of a PEAK that moved, and the kinds of memory that moved with it. own: the rows of its variant, in the order of its phases."""
-    if not any(phases):
+    if not any(side.level for side in phases):
         return ""
     phase, words = _end(phases, [row.phase for row in own if row.metric in _KINDS])
     kinds = [
@@ -387,28 +406,23 @@ def _of_variant(key: Key, report: Report) -> list[Judged]:
     return sorted(own, key=lambda row: order.index(row.phase) if row.phase in order else len(order))
 
 
-def _peak_phases(own: Sequence[Judged], report: Report) -> tuple[str, str]:
-    """Base's and head's phase of PEAK, empty where a side has no phases."""
+def _peak_phases(own: Sequence[Judged], report: Report) -> Phases:
+    """Where base's and head's PEAK is, nowhere for a side without phases."""
     bound = max((entry.machine.peak_bound_bytes for entry in report.sources), default=0)
     heights = [row for row in own if row.metric == _HEIGHT.name and row.phase != PEAK]
-    before = _highest([(row.phase, row.base) for row in heights], bound)
-    return before, _highest([(row.phase, row.head) for row in heights], bound)
-
-
-def _highest(heights: Sequence[tuple[str, Row | None]], bound_bytes: int) -> str:
-    known = [(phase, row.median) for phase, row in heights if row is not None]
-    highest = first_highest([int(height) for _, height in known], bound_bytes)
-    return "" if highest is None else known[highest][0]
+    before = [(row.phase, row.base.median) for row in heights if row.base is not None]
+    after = [(row.phase, row.head.median) for row in heights if row.head is not None]
+    return highest_phases(before, bound), highest_phases(after, bound)
 
 
 def _below_gate(lead: Judged, report: Report) -> str:
     """The same as `_below` of a gate's PEAK, whose sides are entries."""
     sides = [entry for entry in report.sources if entry.key.place == lead.key.place]
-    if len(sides) != 2 or lead.difference is None:
+    if len(sides) != 2 or lead.base is None or lead.head is None:
         return ""
-    startups = [row.median for entry in sides for row in entry.rows if (row.phase, row.metric) == (STARTUP, _HEIGHT.name)]
+    startups = [modes.of_each(row) for entry in sides for row in entry.rows if (row.phase, row.metric) == (STARTUP, _HEIGHT.name)]
     baselines = (startups[0], startups[1]) if len(startups) == 2 else None
-    return _below(ground_of(sides[0].settings, sides[1].settings, baselines), lead.difference)
+    return _below(ground_of(sides[0].settings, sides[1].settings, baselines), modes.differences(lead.base, lead.head))
 
 
 def _moved(row: Judged, base: Row, head: Row) -> str:

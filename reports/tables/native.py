@@ -72,8 +72,8 @@ def _difference(pair: Sequence[Sequence[Run]], phase: str, name: str) -> float |
 
 def _highest(pair: Sequence[Sequence[Run]]) -> str:
     """The phases of both peaks, if they differ."""
-    phases = [summary.peak_phase(group) for group in pair]
-    return f"; their peaks are in {phases[0]} and in {phases[1]}" if phases[0] != phases[1] else ""
+    first, second = (summary.peak_phases(group) for group in pair)
+    return f"; their peaks are in {first.names} and in {second.names}" if not first.shared(second).level else ""
 
 
 def _mib(count: float) -> str:

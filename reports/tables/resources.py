@@ -1,32 +1,42 @@
 """The memory of a container as Kubernetes reads it (resources of a container, in its API reference): what is to be requested, and its limit.
 
-A pod is scheduled by what it requests; above its limit the kernel kills. Sizes are rounded up to a MiB.
+A pod is scheduled by what it requests; above its limit the kernel kills. Sizes are rounded up to a MiB. The comment beside each says how it follows
+from figures, which have as many digits as that needs: whoever calculates it again gets the same size.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
 from memprof.base.terminal_text import plain
-from memprof.base.units import counted, format_bytes
+from memprof.base.units import BYTE_UNITS, counted, format_bytes, parse_bytes
 from memprof.footprint.fit import CONFIRMATIONS, Fitted, LimitPoint
 from memprof.growth.scale.answer import PlaceRun, Scaled, words_of
 
 FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
 _MIB = 1 << 20
+_HELD = "of its files that other processes held"
 
 
 class Resource(Struct, frozen=True):
-    """A size in bytes with its margin, which is a share of the figure that it comes from, and what that figure is."""
+    """A size in bytes with its margin, which is a share of the figure that it comes from, and what that figure is, with its sum."""
 
     bytes: int
     margin: float
     figure: str
+
+
+class _Figure(Struct, frozen=True):
+    """A size in bytes and what it is. held_bytes: the part of it that no group was charged for, as other processes held these files."""
+
+    bytes: float
+    words: str
+    held_bytes: int = 0
 
 
 class Resources(Struct, frozen=True):
@@ -49,43 +59,62 @@ def of_fit(fitted: Fitted) -> Resources | None:
     part = fitted.whole
     if part is None or part.least_bytes is None or not part.rss_peak_bytes:
         return None
-    peak = part.rss_peak_bytes, "the RSS peak with no limit"
+    peak = _Figure(part.rss_peak_bytes, "the RSS peak with no limit")
     if fitted.within_bytes is not None:
-        if peak[0] > fitted.within_bytes or not part.complete:
+        if peak.bytes > fitted.within_bytes or not part.complete:
             return None
         spare = spare_words(fitted)
-        return Resources(*_under(fitted.within_bytes, *peak, f", {spare} above the RSS peak" if spare else ""), fitted.env)
+        return Resources(*_under(fitted.within_bytes, peak.bytes, peak.words, f", {spare} above the RSS peak" if spare else ""), fitted.env)
     if not fitted.exact:
-        return Resources(_resource(*peak, 0), _resource(*peak, MARGIN), fitted.env)
+        return Resources(_resource(peak, 0), _resource(peak, MARGIN), fitted.env)
     trials = f"which has worked {counted(part.worked, 'time')}"
     unknown = "" if part.complete else ", as the search was not finished"
     least = _with_held(part.least_bytes, f"the least limit of the whole run, {trials}{unknown}", fitted)
-    slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
+    unmeasured = _Figure(peak.bytes, f"{peak.words}, as no limit was measured at full speed")
     fast = fast_limit(fitted)
-    requested = _with_held(*fast, fitted) if fast is not None else slow
-    highest = max(peak, least, requested, key=lambda figure: figure[0])
-    return Resources(_above_edge(requested, peak), _resource(*highest, MARGIN), fitted.env)
+    requested = _with_held(*fast, fitted) if fast is not None else max(unmeasured, least, key=lambda figure: figure.bytes)
+    highest = max(peak, least, requested, key=lambda figure: figure.bytes)
+    return Resources(_above_edge(requested, peak), _resource(highest, MARGIN), fitted.env)
 
 
-def _with_held(limit: int, figure: str, fitted: Fitted) -> tuple[int, str]:
+def _with_held(limit: int, words: str, fitted: Fitted) -> _Figure:
     """A limit that was searched, with what other processes held of the files meanwhile: the first container on a machine is charged for that too."""
-    held = fitted.held.bytes
-    return (limit + held, f"{figure}, and the {format_bytes(held)} of its files that others held") if held else (limit, figure)
+    return _Figure(limit + fitted.held.bytes, words, fitted.held.bytes)
 
 
-def _above_edge(limit: tuple[int, str], peak: tuple[int, str]) -> Resource:
+def _above_edge(limit: _Figure, peak: _Figure) -> Resource:
     """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. It is above
     the RSS peak only if the limit is."""
-    if limit[0] < peak[0] < limit[0] * (1 + MARGIN):
-        return _resource(peak[0], f"{peak[1]}, as the least limit at full speed plus {MARGIN:.0%} would be more", 0)
-    return _resource(*limit, 0 if limit[0] == peak[0] else MARGIN)
+    more = round(limit.bytes * (1 + MARGIN))
+    if not limit.bytes < peak.bytes < more:
+        return _resource(limit, 0 if limit.bytes == peak.bytes else MARGIN)
+
+    size = _rounded_up(peak.bytes, 0)
+
+    def follows(show: _Show) -> bool:
+        parts = _seen(show, limit.bytes - limit.held_bytes) + _seen(show, limit.held_bytes)
+        is_more = show(parts * (1 + MARGIN)) == show(more) and _seen(show, more) > _seen(show, peak.bytes)
+        return is_more and _rounded_up(_seen(show, peak.bytes), 0) == size
+
+    show = _shown(follows)
+    beside = f" + {show(limit.held_bytes)} {_HELD}" if limit.held_bytes else ""
+    total = f"{show(limit.bytes - limit.held_bytes)}{beside} + {MARGIN:.0%} = {show(more)}"
+    return Resource(size, 0, f"{peak.words}, as the least limit at full speed would be more ({total}): {show(peak.bytes)}")
 
 
 def spare_words(fitted: Fitted) -> str:
     """What a limit that was given has above the RSS peak: `28.2 MiB (29%)`; empty where it has nothing."""
     peak_bytes = fitted.whole.rss_peak_bytes if fitted.whole is not None else 0
-    spare = (fitted.within_bytes or 0) - peak_bytes if peak_bytes else 0
-    return f"{format_bytes(spare)} ({spare / (fitted.within_bytes or 1):.0%})" if spare > 0 else ""
+    limit = fitted.within_bytes or 0
+    spare = limit - peak_bytes if peak_bytes else 0
+    if spare <= 0:
+        return ""
+
+    def follows(show: _Show) -> bool:
+        return show(_seen(show, limit) - _seen(show, peak_bytes)) == show(spare) and _seen(show, spare) > 0
+
+    show = _shown(follows)
+    return f"{show(spare)} ({_seen(show, spare) / limit:.0%})"
 
 
 def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
@@ -148,7 +177,7 @@ def of_scale(scaled: Scaled) -> Resources | None:
     elif most.high_bytes <= scaled.within_bytes:
         requested = most.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
-        requested = min(most.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
+        requested = most.bytes, f"{where}, whose 95% interval goes beyond the limit"
     seen = [(size, point) for size, point in _measured(scaled) if _up_to(point.at, bound)]
     for size, point in sorted(seen, key=lambda pair: pair[0])[-1:]:
         if size > requested[0]:
@@ -172,14 +201,51 @@ def _up_to(at: Mapping[str, int], place: Mapping[str, int]) -> bool:
     return all(at[name] <= place[name] for name in place)
 
 
-def _under(limit: int, size: float, figure: str, more: str = "") -> tuple[Resource, Resource]:
+def _under(limit: int, size: float, words: str, more: str = "") -> tuple[Resource, Resource]:
     """What is requested under a limit that was given, in bytes, and that limit as it is: rounded up, neither would keep to it. more: words on it."""
-    requests = _resource(size, figure, 0)
-    return Resource(min(requests.bytes, limit), 0, requests.figure), Resource(limit, 0, f"--within: {format_bytes(limit)}{more}")
+    requests = _resource(_Figure(size, words), 0)
+    if requests.bytes > limit:
+        cut = "cut to the limit" if size > limit else "rounded up to the limit"
+        requests = Resource(limit, 0, f"{requests.figure}, {cut}")
+    return requests, Resource(limit, 0, f"--within: {format_bytes(limit)}{more}")
 
 
-def _resource(size: float, figure: str, margin: float) -> Resource:
-    return Resource(math.ceil(size * (1 + margin) / _MIB) * _MIB, margin, f"{figure}: {format_bytes(size)}")
+def _resource(figure: _Figure, margin: float) -> Resource:
+    """The memory that a figure and its margin make, with the figure as the sum of its parts."""
+    size = _rounded_up(figure.bytes, margin)
+    charged = figure.bytes - figure.held_bytes
+
+    def follows(show: _Show) -> bool:
+        total = show(_seen(show, charged) + _seen(show, figure.held_bytes))
+        return total == show(figure.bytes) and _rounded_up(_seen(show, figure.bytes), margin) == size
+
+    show = _shown(follows)
+    parts = f"{show(charged)} + {show(figure.held_bytes)} {_HELD} = " if figure.held_bytes else ""
+    return Resource(size, margin, f"{figure.words}: {parts}{show(figure.bytes)}")
+
+
+def _rounded_up(size: float, margin: float) -> int:
+    """A size with its margin, in bytes of whole MiB. A sum that is exact in MiB stays so: 50 MiB and 10% are 55.00000000000001 MiB to a float."""
+    return math.ceil(round(size * (1 + margin) / _MIB, 5)) * _MIB
+
+
+_Show = Callable[[float], str]
+
+
+def _shown(follows: Callable[[_Show], bool]) -> _Show:
+    """The way to write sizes with the fewest digits in which an arithmetic holds of the figures as they are written: in people's units, in MiB with
+    more digits, or in KiB, which write pages as they are. follows: whether it holds where sizes are written so."""
+    ways = [format_bytes, *(_in("MiB", digits) for digits in (1, 2, 3))]
+    return next((show for show in ways if follows(show)), _in("KiB", 1))
+
+
+def _in(unit: str, digits: int) -> _Show:
+    return lambda size: f"{size / BYTE_UNITS[unit]:.{digits}f} {unit}"
+
+
+def _seen(show: _Show, size: float) -> int:
+    """The bytes that a reader takes a size for, as it is written."""
+    return parse_bytes(show(size))
 
 
 def yaml(resources: Resources, threads: int | None = None) -> str:

@@ -329,7 +329,7 @@ def _latency_note(groups: Groups) -> list[str]:
     names, phase = named_with_models(groups), summary.timed_phase(run for group in groups.values() for run in group)
     times = {names[key]: time_ns for key, group in groups.items() if (time_ns := summary.iteration_ns(group)) is not None}
     each = [f"{name} {format_duration(time_ns)}" for name, time_ns in sorted(times.items(), key=lambda pair: pair[1])]
-    shown = listed(each, _MOST_LATENCIES) if len(each) > 1 else "".join(map(format_duration, times.values()))
+    shown = listed(each, _MOST_LATENCIES, "; ") if len(each) > 1 else "".join(map(format_duration, times.values()))
     return [f"latency (an iteration of {phase}): {shown}"] if each else []
 
 

@@ -257,10 +257,12 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     notes += [f"PEAK of {name} {spread}" for name, each in _named(tuned) if (spread := _spread(each, tuned.threads))]
     if tuned.beaten:
         each = [f"{shown(point.settings)} ({format_bytes(point.peak)}, {format_duration(point.time)})" for point in tuned.beaten]
-        notes.append(f"Not measured again, as another had less PEAK and took no more time in the search: {listed(each, _MOST_BEATEN)}.")
+        notes.append(
+            f"Not measured again, as another had less PEAK and took no more time in the search: {listed(each, _MOST_BEATEN, '; ')}."
+        )
     if tuned.unverified:
         each = [f"{shown(point.settings)} ({format_bytes(point.peak)}, {format_duration(point.time)})" for point in tuned.unverified]
-        notes.append(f"Not measured again, for lack of time: {listed(each, _MOST_BEATEN)}.")
+        notes.append(f"Not measured again, for lack of time: {listed(each, _MOST_BEATEN, '; ')}.")
     if tuned.idle:
         notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in tuned.idle)}.")
     notes += [f"{shown(settings)} fails: {message}" for settings, message in tuned.failed]

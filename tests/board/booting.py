@@ -6,6 +6,7 @@ A guard waits for that lock. It gets it when the last worker has ended, however 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -14,9 +15,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.recorder_runs import free_port
@@ -26,6 +27,9 @@ from .making import Files, Missing, made
 
 _WITHIN_S = 120  # 4 s on an idle machine
 _PROGRAM = "qemu-system-aarch64"
+# kpti=off: with page tables of its own the kernel changes the address space at each system call, and QEMU then empties its TLB: a call costs five
+# times as much. The kernel takes them because it lies at a random address, and not because this CPU needs them.
+_KERNEL_WORDS = "console=ttyAMA0 quiet panic=-1 kpti=off"
 
 _GUARD = """
 import ctypes, fcntl, os, signal, subprocess, sys
@@ -40,13 +44,14 @@ with open(users) as file:
 
 @dataclass(frozen=True)
 class Board:
-    """A board that runs: where its ssh is, and the key that it lets in."""
+    """A board that runs: where its ssh is, and the key that it lets in. kept: paths of the programs that this worker has put there to stay."""
 
     host: str
     port: int
     key: Path
     known_hosts: Path
     cpus: int
+    kept: set[str] = field(default_factory=set, compare=False)
 
     @property
     def ssh(self) -> list[str]:
@@ -55,19 +60,44 @@ class Board:
         words = ["ssh", "-F", "none", "-i", str(self.key), "-p", str(self.port)]
         return [*words, *(word for option in options for word in ("-o", option)), f"root@{self.host}"]
 
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Meanwhile `run` shares one connection: a log-in costs the board twice as much as all else of a small command.
+
+        dropbear lost the output and the exit code of 4 of 60 commands where three at once shared a connection (2022.83), so each worker has its own,
+        and `answer` and adb log in by themselves. Where there is no connection, as under a path too long for a socket, `run` does too.
+        """
+        self._manage("-M", "-N", "-f")
+        try:
+            yield
+        finally:
+            self._manage("-O", "exit")
+
+    def _manage(self, *words: str) -> None:
+        """Begin or end that connection. Its process stays, so it gets none of this one's streams."""
+        nothing = subprocess.DEVNULL
+        subprocess.run([*self.ssh, *self._shared, *words], stdin=nothing, stdout=nothing, stderr=nothing, check=False)
+
+    @property
+    def _shared(self) -> tuple[str, str]:
+        return "-S", str(self.known_hosts.parent / f"ssh-{os.getpid()}")
+
     def run(self, command: str, input: bytes = b"", check: bool = True, timeout: float = 240) -> bytes:
         """What a command line prints there. Its standard input ends with `input`."""
-        done = subprocess.run([*self.ssh, command], input=input, capture_output=True, timeout=timeout, check=False)
+        done = subprocess.run([*self.ssh, *self._shared, command], input=input, capture_output=True, timeout=timeout, check=False)
         assert done.returncode == 0 or not check, (done.returncode, done.stdout, done.stderr)
         return done.stdout
 
-    def answer(self, command: str, line: bytes) -> bytes:
-        """What a program there prints until it ends, once it has this line; its standard input stays open meanwhile."""
+    def answer(self, command: str, line: bytes, meanwhile: Callable[[], bytes] | None = None) -> bytes:
+        """What a program there prints until it ends, once it has this line, and later what `meanwhile` gives; its standard input stays open."""
         words = [*self.ssh, command]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(line)
             process.stdin.flush()
+            if meanwhile is not None:
+                process.stdin.write(meanwhile())
+                process.stdin.flush()
             return process.stdout.read()
 
     @contextmanager
@@ -80,6 +110,14 @@ class Board:
     def put(self, content: bytes, path: str, mode: str = "755") -> None:
         """Write a file there, in one step: another worker may be running the program that it replaces."""
         self.run(f"cat > '{path}'.$$ && chmod {mode} '{path}'.$$ && mv -f '{path}'.$$ '{path}'", content)
+
+    def keep(self, program: bytes) -> str:
+        """The path of a program there, which stays for other tests: a mebibyte takes the board a third of a second."""
+        path = f"/tmp/kept-{hashlib.sha256(program).hexdigest()[:16]}"
+        if path not in self.kept:
+            self.put(program, path)
+            self.kept.add(path)
+        return path
 
 
 @contextmanager
@@ -98,14 +136,15 @@ def shared(cpus: int = 2, python: bool = False, port: int | None = None) -> Iter
             if not facts.exists() or not _runs(json.loads(facts.read_text())["port"]):
                 (folder / "known_hosts").unlink(missing_ok=True)
                 facts.write_text(json.dumps({"port": _boot(folder, files, cpus, port or free_port())}))
-        port = json.loads(facts.read_text())["port"]
-        yield Board("127.0.0.1", port, files.key, folder / "known_hosts", cpus)
+        found = Board("127.0.0.1", json.loads(facts.read_text())["port"], files.key, folder / "known_hosts", cpus)
+        with found.connected():
+            yield found
 
 
 def _boot(folder: Path, files: Files, cpus: int, port: int) -> int:
     words = [
         *(_PROGRAM, "-machine", "virt", "-cpu", "cortex-a57", "-accel", "tcg,thread=multi", "-smp", str(cpus), "-m", "512"),
-        *("-kernel", str(files.kernel), "-initrd", str(files.initramfs), "-append", "console=ttyAMA0 quiet panic=-1", "-no-reboot"),
+        *("-kernel", str(files.kernel), "-initrd", str(files.initramfs), "-append", _KERNEL_WORDS, "-no-reboot"),
         *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22", "-device", "virtio-net-pci,netdev=net,romfile="),
         *("-display", "none", "-monitor", "none", "-serial", f"file:{folder / 'console'}"),
     ]

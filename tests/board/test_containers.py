@@ -32,21 +32,25 @@ class Pod:
     def __init__(self, board: Board) -> None:
         self._board, self.name = board, f"pod-{secrets.token_hex(4)}"
         self.folders = (f"/sys/fs/cgroup/{self.name}/one", f"/sys/fs/cgroup/{self.name}", "/sys/fs/cgroup")
-        board.put(compiled(_HOLDS), f"/tmp/{self.name}")
-        board.put(_START, "/tmp/start-in")
+        self._start, self._program = board.keep(_START), board.keep(compiled(_HOLDS))
         make = "cd /sys/fs/cgroup; echo +memory > cgroup.subtree_control; mkdir $0; echo +memory > $0/cgroup.subtree_control; mkdir $0/one"
         board.run(f"sh -ec '{make}; echo 64M > $0/memory.max; echo 96M > $0/one/memory.max' {self.name}")
 
     def start(self, *words: int) -> int:
         """The process of a program that holds so many MiB, and after so many seconds so many more."""
         text = " ".join(map(str, words))
-        return int(self._board.run(f"/tmp/start-in {self.folders[0]} /tmp/{self.name} {text}"))
+        return int(self._board.run(f"{self._start} {self.folders[0]} {self._program} {text}"))
 
-    def run(self, command: str, pid: int, seconds: int) -> Run:
-        """The Run of this recorder there, which looks at the group so long."""
+    def run(self, command: str, pid: int, condition: str) -> Run:
+        """The Run of this recorder there, which looks at the group until this condition of a shell in the group's folder is true."""
+
+        def meanwhile() -> bytes:
+            self._board.run(f"cd {self.folders[0]}; until {condition}; do sleep 0.2; done")
+            return b"leave 0\n"
+
         job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-        message = Message(job, Start(attach=pid, watch=self.folders), seconds * 10**9, {"": STEADY_NS})
-        return folded(message, self._board.answer(command, lines(message, BOARD)), BOARD)
+        message = Message(job, Start(attach=pid, watch=self.folders), 200 * 10**9, {"": STEADY_NS})
+        return folded(message, self._board.answer(command, lines(message, BOARD), meanwhile), BOARD)
 
     def end(self) -> None:
         """End what is in it, and remove it."""
@@ -59,11 +63,9 @@ def recorder(request: pytest.FixtureRequest) -> tuple[Board, str]:
     """A board, and the command that starts a recorder on it."""
     if request.param == "c":
         board: Board = request.getfixturevalue("board")
-        board.put(request.getfixturevalue("program"), "/tmp/recorder")
-        return board, "/tmp/recorder"
+        return board, board.keep(request.getfixturevalue("program"))
     board = request.getfixturevalue("wide_board")
-    board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
-    return board, "python3 -I -S /tmp/recorder.zip"
+    return board, f"python3 -I -S {board.keep(recorder_zip().read_bytes())}"
 
 
 @pytest.fixture
@@ -76,7 +78,8 @@ def pod(recorder: tuple[Board, str]) -> Iterator[Pod]:
 def test_group_of_version_2(recorder: tuple[Board, str], pod: Pod) -> None:
     first, second = pod.start(20), pod.start(15)
 
-    run = pod.run(recorder[1], first, 3)
+    # The kernel adds what its CPUs have counted to the rows of memory.stat every two seconds.
+    run = pod.run(recorder[1], first, f"awk '/^anon / {{ exit $2 < {35 * MIB} }}' memory.stat")
 
     (mark,), charged = run.marks, run.charged
     assert {process.pid for process in run.processes} == {first, second}
@@ -93,9 +96,9 @@ def test_group_of_version_2(recorder: tuple[Board, str], pod: Pod) -> None:
 
 def test_kill_at_limit_of_group_above(recorder: tuple[Board, str], pod: Pod) -> None:
     keeper = pod.start(10)
-    pod.start(12, 1, 80)  # killed before the recorder looks on a busy machine: the kernel counts it all the same
+    killed = pod.start(12, 1, 80)  # before the recorder looks on a busy machine: the kernel counts it all the same
 
-    run = pod.run(recorder[1], keeper, 6)
+    run = pod.run(recorder[1], keeper, f"! grep -qx {killed} cgroup.procs")
 
     assert run.charged is not None and run.charged.oom_kills == 1
     assert 60 * MIB <= (run.charged.limit_peak_bytes or 0) <= 64 * MIB
@@ -138,11 +141,11 @@ def test_own_group_with_memory_of_the_kernel(recorder: tuple[Board, str]) -> Non
     there, command = recorder
     name = f"own-{secrets.token_hex(4)}"
     group = f"/sys/fs/cgroup/{name}"
-    there.put(compiled(_PIPES), f"/tmp/{name}")
+    program = there.keep(compiled(_PIPES))
     there.run("echo +memory > /sys/fs/cgroup/cgroup.subtree_control")
 
     def attempt(limit_ns: int) -> Run:
-        words = ("/bin/sh", "-c", 'ulimit -n 9000; exec "$0" "$@"', f"/tmp/{name}", f"{group}/memory.stat", str(limit_ns // 1000))
+        words = ("/bin/sh", "-c", 'ulimit -n 9000; exec "$0" "$@"', program, f"{group}/memory.stat", str(limit_ns // 1000))
         start = Start(argv=words, command=CommandStart(), group=GroupOrder(group))
         message = Message(Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1), start, 200 * 10**9, {"": STEADY_NS})
         return folded(message, there.answer(command, lines(message, BOARD)), BOARD)

@@ -6,7 +6,6 @@ drm-... into fdinfo. Both ends of a phase are read right after its mark has come
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from collections.abc import Callable
 
@@ -162,11 +161,7 @@ def there(request: pytest.FixtureRequest) -> Board:
 @pytest.fixture
 def measured(there: Board, program: bytes) -> Measured:
     """measured(body, wanted) -> the Run of a program with this main, whose pauses are long enough for these figures if any are."""
-    if there.cpus == 2:
-        there.put(program, "/tmp/recorder")
-    else:
-        there.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
-    command = "/tmp/recorder" if there.cpus == 2 else "python3 -I -S /tmp/recorder.zip"
+    command = there.keep(program) if there.cpus == 2 else f"python3 -I -S {there.keep(recorder_zip().read_bytes())}"
 
     def measure(body: str, wanted: Figures) -> Run:
         source = (
@@ -175,12 +170,11 @@ def measured(there: Board, program: bytes) -> Measured:
             + "int main(int count, char **words) { (void)hold; (void)drop; (void)make; (void)map; (void)pass; (void)take; (void)until;\n"
         )
         source += f"if (count != 2) return 9;\npause_us = atoi(words[1]);\n{body}\nreturn 0; }}"
-        it = f"/tmp/it-{secrets.token_hex(4)}"
-        there.put(once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes(), it)
+        it = there.keep(once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes())
 
         def attempt(limit_ns: int) -> Run:
             job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-            message = Message(job, Start(argv=(it, str(limit_ns // 10**4)), command=CommandStart()), 200 * 10**9, {"": 10**6})
+            message = Message(job, Start(argv=(it, str(limit_ns // 10**4)), command=CommandStart()), 200 * 10**9, {"": 5 * 10**6})
             return folded(message, there.answer(command, lines(message, BOARD)), BOARD)
 
         for _ in range(2):  # QEMU beside much else takes CPU time from the recorder, which then has none left for a reading

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,14 +54,11 @@ def measured(board: Board, program: bytes) -> Measured:
 
     def measure(*argv: str, body: str = "", **start: object) -> Run:
         if body:
-            it = f"/tmp/it-{secrets.token_hex(4)}"  # other workers have the same board
-            board.put(compiled(body), it)
-            argv = (it, *argv)
-        board.put(program, "/tmp/recorder")
+            argv = (board.keep(compiled(body)), *argv)
         job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
         begin = Start(argv=argv, command=CommandStart(), **start)  # type: ignore[arg-type]
-        message = Message(job, begin, 60 * 10**9, {"": 10**6})
-        return folded(message, board.answer("/tmp/recorder", lines(message, BOARD)), BOARD)
+        message = Message(job, begin, 60 * 10**9, {"": STEADY_NS})
+        return folded(message, board.answer(board.keep(program), lines(message, BOARD)), BOARD)
 
     return measure
 
@@ -127,9 +123,9 @@ def looked_at(there: Board, recorder: str, held: bool) -> bool:
 
 
 def test_held_process_inspectable_under_yama(board: Board, program: bytes) -> None:
-    board.put(program, "/tmp/recorder")
-    assert looked_at(board, "/tmp/recorder", held=True)
-    assert not looked_at(board, "/tmp/recorder", held=False)
+    recorder = board.keep(program)
+    assert looked_at(board, recorder, held=True)
+    assert not looked_at(board, recorder, held=False)
 
 
 @pytest.fixture
@@ -214,8 +210,8 @@ def test_status_lag_by_thread_not_cpus(kind: str, request: pytest.FixtureRequest
     there: Board = request.getfixturevalue(kind)
     source = HEAD + LAGS + "int main(void) { int at; (void)hold; (void)drop;\n" + LAG + "\nreturn 0; }"
     lags = once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes()
-    there.put(lags, "/tmp/lags")
-    anon, file = map(int, there.run("dd if=/dev/zero of=/tmp/lag.data bs=1M count=24 2> /dev/null; /tmp/lags; rm /tmp/lag.data").split())
+    command = f"dd if=/dev/zero of=/tmp/lag.data bs=1M count=24 2> /dev/null; {there.keep(lags)}; rm /tmp/lag.data"
+    anon, file = map(int, there.run(command).split())
 
     most = peak_bound("6.1.0", 4096, 2, 2, threads=5) // 4096
     assert 4 * 60 < anon < file

@@ -12,17 +12,17 @@ from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 
 from .booting import Board
-from .test_probe import BOARD, looked_at
+from .test_probe import BOARD, STEADY_NS, looked_at
 
 
 def test_python_recorder_answers_on_board(wide_board: Board) -> None:
-    wide_board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
+    recorder = f"python3 -I -S {wide_board.keep(recorder_zip().read_bytes())}"
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-    start = Start(argv=("/bin/sh", "-c", "test $(nproc) = 1 && sleep 1"), command=CommandStart(), cpus=(0,))
+    start = Start(argv=("/bin/sh", "-c", "test $(nproc) = 1 && sleep 0.3"), command=CommandStart(), cpus=(0,))
 
-    message, machine = Message(job, start, 60 * 10**9, {"": 10**6}), replace(BOARD, cpus=4)
+    message, machine = Message(job, start, 60 * 10**9, {"": STEADY_NS}), replace(BOARD, cpus=4)
 
-    run = folded(message, wide_board.answer("python3 -I -S /tmp/recorder.zip", lines(message, machine)), machine)
+    run = folded(message, wide_board.answer(recorder, lines(message, machine)), machine)
 
     assert run.outcome.ok, run
     assert run.machine.peak_bound_bytes == peak_bound(run.machine.kernel, 4096, 4, 1)
@@ -31,6 +31,6 @@ def test_python_recorder_answers_on_board(wide_board: Board) -> None:
 
 
 def test_held_process_readable_despite_yama(wide_board: Board) -> None:
-    wide_board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
-    assert looked_at(wide_board, "python3 -I -S /tmp/recorder.zip", held=True)
-    assert not looked_at(wide_board, "python3 -I -S /tmp/recorder.zip", held=False)
+    recorder = f"python3 -I -S {wide_board.keep(recorder_zip().read_bytes())}"
+    assert looked_at(wide_board, recorder, held=True)
+    assert not looked_at(wide_board, recorder, held=False)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.recorder_runs import (
@@ -31,6 +32,7 @@ from memprof.recording.kills import KillCounts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
+LOG_WITHIN_NS = kills._WITHIN_NS
 HELD = {"allocate": "weights", "bytes": 32 * MIB}
 WRITE = "number = int(os.environ['MEMPROF_MARKS'].split(':')[0])\nwrite = lambda data: os.write(number, data)\n"
 
@@ -205,6 +207,23 @@ def test_kernel_log_read_by_late_recorder(log):
     log.kill(78)
     log.kill(77)
     assert since.ended((76, 77)) is True
+
+
+def test_kernel_log_line_second_after_end(log, monkeypatch):
+    """The process that ran out of memory writes the line, and a busy machine may not let that go on for long."""
+    clock_ns = 0
+
+    def sleep(seconds):
+        nonlocal clock_ns
+        before_ns, clock_ns = clock_ns, clock_ns + round(seconds * 1e9)
+        if before_ns < 10**9 <= clock_ns:
+            log.write("Memory cgroup out of memory: Killed process 77 (python)")
+
+    since = Told()
+    log.kill(77, told=False)
+    monkeypatch.setattr(kills, "_WITHIN_NS", LOG_WITHIN_NS)
+    monkeypatch.setattr(kills, "time", SimpleNamespace(monotonic_ns=lambda: clock_ns, sleep=sleep))
+    assert since.ended((77,)) is True
 
 
 def test_kernel_log_without_kill_undecided(log, monkeypatch):

@@ -127,6 +127,10 @@ def test_finding_names_extremes_and_difference():
         ([run("a"), run("b", outcome=CRASH), run("a", 2, outcome=CRASH)], "2 runs of 3 failed, among them all of “b”."),
         ([*runs("a", (0, 9)), *runs("b", (5, 6))], "a difference within the spread of their repeats"),
         ([*runs("a", (0, 0.1)), *runs("b", (0.2, 0.3))], "a difference finer than the kernel counts"),
+        (
+            [*runs("a", (0, 0, 0, 8, 8)), *runs("b", (20,) * 5)],
+            "b peaks highest, at 290.0 MiB in PREPARE: 12.0 MiB or 20.0 MiB more than a, the lowest, which peaks at 270.0 MiB or 278.0 MiB in",
+        ),
         ([run("a"), run("b", extra_mib=9)], "with a single repeat, so that noise is not known"),
         ([*runs("a", (0, 0)), *runs("b", (0, 0)), *runs("c", (0, 0))], "All 3 variants peak alike, at 270.0 MiB in PREPARE."),
         (
@@ -139,11 +143,11 @@ def test_finding_states_limits(made, said):
     assert said in finding(made)
 
 
-def test_finding_ignores_level_reached_before():
+def test_finding_names_near_phases():
     memory = {"STARTUP": (40, 40), "PREPARE": (200, 200), "EXECUTE": (200, 200.2)}
 
-    assert "in PREPARE" in finding([run(memory=memory)])
-    assert "in EXECUTE" in finding([run(memory=memory, where=machine(peak_bound_bytes=4096))])
+    assert "at 200.2 MiB in PREPARE and EXECUTE, which do not differ beyond 0.50 MiB: 160.2 MiB above" in finding([run(memory=memory)])
+    assert "at 200.2 MiB in EXECUTE: " in finding([run(memory=memory, where=machine(peak_bound_bytes=4096))])
 
 
 def test_finding_per_machine():
@@ -502,6 +506,16 @@ def test_timelines_view_span_and_zoom(browser, comparison):
     browser.choose("view", "one over the other")
     browser.find("#every").click()
     assert browser.js("return [...document.querySelectorAll('#lines .plot')].map((plot) => plot.chart.u.series.length - 1)") == [10]
+
+
+def test_timeline_of_load_has_own_peak(browser):
+    """The whole run peaks in EXECUTE, and what comes before it in PREPARE."""
+    memory = {"STARTUP": (40, 40), "MODEL_LOAD": (140, 150), "PREPARE": (260, 270), "WARMUP": (265, 266), "EXECUTE": (265, 300)}
+    opened(browser, [run(memory=memory)])
+    assert "peak 300.0 MiB in EXECUTE" in browser.find("#lines").text
+
+    browser.choose("span", "up to EXECUTE")
+    browser.wait("return document.getElementById('lines').innerText.includes('peak 270.0 MiB in PREPARE')")
 
 
 # The span of time that each chart shows, in the axis' unit.

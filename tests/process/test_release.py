@@ -78,7 +78,7 @@ def test_release_failure_keeps_earlier_figures(scenario, step, status, words):
     assert outcome.sentence.startswith(words)
     assert measured_run.mark("RELEASE") is None
     assert metrics.value(measured_run, "PEAK", PEAK) == max(mark.rss_peak_bytes for mark in measured_run.marks)
-    assert summary.peak_phase([measured_run])
+    assert summary.peak_phases([measured_run]).level
 
 
 def test_release_hang_times_out(scenario):

@@ -211,7 +211,7 @@ class _FileCollector(Struct):
             model_shapes={},
             version=None,
         )
-        title = model.name if model is not None else self.suite.name or ", ".join(variant.name for variant in self.suite.variants)
+        title = model.name if model is not None else self.suite.name or "; ".join(variant.name for variant in self.suite.variants)
         return ComparisonTask(title, desk_name(), suite, tuple(self.files.values()), model, self.names)
 
     def _model(self, model: Model) -> str:

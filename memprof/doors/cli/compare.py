@@ -63,4 +63,4 @@ def _pair(path: str, names: Collection[str]) -> str:
     if len(names) < 2:
         return f"{path} has one variant, {next(iter(names), 'none')}: give two files, or one file with two variants"
     pair = [word for name in (*names,)[:2] for word in ("--variant", name)]
-    return f"{path} has the variants {', '.join(names)}: name two of them, base first: {shlex.join(['memprof', 'compare', path, *pair])}"
+    return f"{path} has the variants {'; '.join(names)}: name two of them, base first: {shlex.join(['memprof', 'compare', path, *pair])}"

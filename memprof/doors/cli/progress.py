@@ -90,7 +90,7 @@ class Plain:
             self.say(f"{self._told_place} {described(job)}, repeat {job.repeat}: {ended(runs[0])}")
         else:
             # The names of variants without the model's, which all of them have.
-            peaks = ", ".join(f"{described(run.job).removeprefix(f'{plain(job.model.name)}, ')} {_peak(run) or '-'}" for run in runs)
+            peaks = "; ".join(f"{described(run.job).removeprefix(f'{plain(job.model.name)}, ')} {_peak(run) or '-'}" for run in runs)
             self.say(f"{self._told_place} {plain(job.model.name)}, repeat {job.repeat}: peaks {peaks}")
 
     def say(self, sentence: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ...base.errors import MemprofError, UsageError
 from . import benchmarks, leaks
-from .limit import INI, ONLY_LINUX, REPORTS, TEST_PEAK, MemoryLimit, measured_from_outside, words_of
+from .limit import INI, ONLY_LINUX, REPORTS, TEST_PEAK, TREE_PEAK, MemoryLimit, measured_from_outside, words_of
 from .table import BEFORE, OPTION, PEAK
 from .worker import CALLS, LEAST_CALLS, LINES, MARKS, PHASE
 
@@ -214,8 +214,8 @@ def _judge_from_outside(item: pytest.Item, reports: Sequence[pytest.TestReport],
         report.user_properties = [(name, peak if name == PEAK else value) for name, value in report.user_properties]
         if report.when == "call" and not hasattr(report, "wasxfail"):
             try:
-                what = "the peak RSS of the test's process tree" if several else TEST_PEAK
-                limit.check(peak, mark.rss_begin_bytes or 0, what, item.nodeid)
+                what = TREE_PEAK if several else TEST_PEAK
+                limit.check(peak, mark.rss_begin_bytes or 0, what, item.config.cwd_relative_nodeid(item.nodeid))
             except pytest.fail.Exception as error:
                 report.outcome, report.longrepr = "failed", str(error)
 

@@ -54,7 +54,7 @@ class LeakAnswer:
         if self.verdict.word == "undecided":
             return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
         unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
-        return f"{row.reason}. {unfilled}. If it is such a cache, bound it, fill it in a fixture, or give leaks a higher limit"
+        return f"{row.reason}. {unfilled}: then bound it, fill it in a fixture, or give leaks a higher limit"
 
 
 def judge(runs: Sequence[Run]) -> LeakAnswer:
@@ -81,7 +81,8 @@ def told(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> 
     large = _large(lines, calls, rate)
     for line in large:
         inside = "" if line.library_file is None else f" (in {line.library_file}:{line.library_number}, which it called)"
-        yield f"{format_bytes(line.bytes / calls)} of Python's objects per call stay, allocated by {_place(line, folder)}{inside}{line.holder_words}"
+        size = format_bytes(line.bytes / calls)  # as Python's code asked for them: the allocator rounds each up
+        yield f"At least {size} of Python's objects per call stay, allocated by {_place(line, folder)}{inside}{line.holder_words}"
     if not large:
         yield _NO_LINES
 

@@ -18,12 +18,16 @@ INI = "memprof_limit"
 _PLACE = f"@pytest.mark.{MARK}"
 _LEAST_LIMIT = 64 << 10  # of a number without a unit: who writes 40 means MiB
 TEST_PEAK = "the test's peak RSS"
+TREE_PEAK = "the peak RSS of the test's process tree"
 ONLY_LINUX = "memprof measures on Linux only"
 REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of a marked test's process that names the file where its reports go
 _MARKS = "MEMPROF_MARKS"  # see runners/memprof_marks.py
 OUTSIDE = "memprof measures this pytest from outside"
 _ABOVE = "above baseline"  # behind the limit of all tests
-_PROFILED = "Its lines: memprof heap record -o profile -- pytest {} && memprof heap show profile --by line"
+# The folder is new each time, so that the commands can be repeated. memray calls the file of the first process so, also beside those of forked ones.
+_PROFILED = (
+    'folder=$(mktemp -d) && memprof heap record --tool memray -o "$folder" -- pytest {} && memprof heap show "$folder/memray.bin" --by line'
+)
 _ARGUMENTS = ("limit", "above_baseline", "repeats", "leaks")
 _WORDS = '("120 MiB", above_baseline=False, repeats=1, leaks="0 B")'
 
@@ -69,7 +73,8 @@ class MemoryLimit:
         return cls(limited.bytes, above, repeats, None if leaks is None else _size(str(leaks), _PLACE), given is not None)
 
     def check(self, peak_bytes: int, before_bytes: int, peak: str = TEST_PEAK, test: str | None = None) -> None:
-        """Fail the test if the limit is exceeded. peak: what it is the peak of. test: its node ID, if a profile of the test tells who allocates."""
+        """Fail the test if the limit is exceeded. peak: what it is the peak of. test: the words for it on pytest's command line, if a profile of the
+        test tells who allocates."""
         size_bytes = peak_bytes - before_bytes if self.above_baseline else peak_bytes
         if self.bytes is None or size_bytes <= self.bytes:
             return
@@ -81,12 +86,13 @@ class MemoryLimit:
             reason = f"{peak}. The limit is less than the {before} before the test: above_baseline=True leaves those out"
         else:
             reason = f"{peak}. {before} of it was there before: above_baseline=True leaves that out"
-        lines = "" if test is None else f"\n{profile_words(test)}"
+        whose = "The lines of its own process" if peak == TREE_PEAK else "Its lines"
+        lines = "" if test is None else f"\n{whose}: {profile_words(test)}"
         pytest.fail(f"{size}, limit {limit}: {reason}{lines}", pytrace=False)
 
 
 def profile_words(test: str) -> str:
-    """The commands that tell which lines need a test's memory. test: its node ID."""
+    """The commands that tell which lines need a test's memory. test: the words for it on pytest's command line."""
     return _PROFILED.format(shlex.quote(test))
 
 

@@ -49,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(_FLAT)
     largest, figures_of_largest = rows[0]
     if BEFORE in figures_of_largest:
-        terminalreporter.write_line(f"{largest} has the highest peak. {profile_words(largest)}")
+        terminalreporter.write_line(f"{largest} has the highest peak. Its lines: {profile_words(config.cwd_relative_nodeid(largest))}")
 
 
 def _cells(row: dict[str, Any], time_s: float) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         peak = max(_status("VmHWM"), _status("VmRSS"))
     item.user_properties += [(PEAK, peak), (BEFORE, before)]
     what = TEST_PEAK if exact else f"{TEST_PEAK} since its process began (the kernel does not let it be reset)"
-    limit.check(peak, before, what, item.nodeid)
+    limit.check(peak, before, what, item.config.cwd_relative_nodeid(item.nodeid))
     return result
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -76,6 +76,17 @@ class Fit(Struct, frozen=True):
         return sizes + (1 + self.kept) * simulated, variance + (self.kept * simulated) ** 2
 
 
+class _Solved(Struct, frozen=True):
+    """Problems of least squares that have a solution: their numbers, and an array with a row for each of its coefficients, their covariance, and the
+    residual and the leverage of each point."""
+
+    numbers: Any
+    amounts: Floats
+    covariance: Floats
+    residuals: Floats
+    leverage: Floats
+
+
 class FitProblem:
     """Points as numbers, with what every fit of them needs. noise: what two runs at a place differ by, in bytes and as a share."""
 
@@ -111,88 +122,105 @@ class FitProblem:
     def fit(self, terms: Sequence[Term], arena: ArenaLaw | None = None, keeps: bool = False) -> Fit | None:
         """The terms fitted, beside an arena that is simulated. keeps: the heap keeps a share of that besides, which is fitted too. None where the
         points do not tell these figures apart, or one would not be above zero."""
+        (fit,) = self.fits([terms], arena, keeps)
+        return fit
+
+    def fits(self, sums: Sequence[Sequence[Term]], arena: ArenaLaw | None = None, keeps: bool = False) -> list[Fit | None]:
+        """`fit` of each of many sums, all of as many terms. They are solved together: a call of numpy takes longer than a sum of few terms does."""
         import numpy as np
 
+        figures = len(sums[0]) + keeps
+        if figures > max(self.count - 2, min(self.count, 2)):
+            return [None] * len(sums)
         noise, rest = self.noise, self.sizes
-        columns = [self._column(term) for term in terms]
+        terms = {term: number for number, term in enumerate(dict.fromkeys(term for each in sums for term in each))}
+        numbers = np.array([[terms[term] for term in each] for each in sums])
+        columns = np.array([self._column(term) for term in terms])[numbers]
         if arena is not None:
             simulated = arena.sizes(self.at, len(self.sizes))
             rest = rest - simulated
             noise = np.sqrt(noise**2 + arena.variance(self.at, simulated))
-            columns += [simulated] if keeps else []
-        figures = len(columns)
-        if figures > max(self.count - 2, min(self.count, 2)):
-            return None
-        solved = self._solved(np.column_stack(columns) / noise[:, None], rest / noise)
-        if solved is None:
-            return None
-        amounts, covariance, residuals, leverage = solved
-        judged = leverage < _LEVERAGE
-        room = np.where(judged, 1 - leverage, 1.0)
-        errors = np.where(judged, residuals / room * noise, np.nan)[~self.least]
+            columns = np.append(columns, [[simulated]], axis=1) if keeps else columns
+        solved = self._solved(columns.swapaxes(1, 2) / noise[:, None], rest / noise)
+        judged = solved.leverage < _LEVERAGE
+        room = np.where(judged, 1 - solved.leverage, 1.0)
+        errors = np.where(judged, solved.residuals / room * noise, np.nan)[:, ~self.least]
         # The residual at an unseen point has the noise of the point and of the law: 1 / (1 - leverage) times the variance of noise alone.
-        strange = np.where(judged, residuals / np.sqrt(room), 0.0)
-        strange[self.least] = np.maximum(strange[self.least], 0.0)
-        loss = float(np.sum(_huber(strange)))
+        strange = np.where(judged, solved.residuals / np.sqrt(room), 0.0)
+        strange[:, self.least] = np.maximum(strange[:, self.least], 0.0)
+        losses = _huber(strange).sum(axis=1)
+        scales = np.maximum(np.sqrt((losses + _KNOWN) / (self.count + _KNOWN)), _LEAST_SCALE)
         freedom = self.count - figures + _KNOWN
-        degrees = sum(_COSTS[term.kind] + _COST_OF_A_DEGREE * max(term.degree - 1, 0) for term in terms)
-        return Fit(
-            tuple(terms),
-            amounts[: len(terms)],
-            covariance[: len(terms), : len(terms)],
-            scale=max(math.sqrt((loss + _KNOWN) / (self.count + _KNOWN)), _LEAST_SCALE),
-            freedom=freedom,
-            score=freedom * math.log1p(loss / _KNOWN) + figures * (_COST + math.log(max(self.count, 2))) + degrees,
-            errors=errors,
-            strange=strange[~self.least],
-            arena=arena,
-            kept=float(amounts[-1]) if keeps else 0.0,
-        )
+        degrees = np.array([_COSTS[term.kind] + _COST_OF_A_DEGREE * max(term.degree - 1, 0) for term in terms])[numbers].sum(axis=1)
+        scores = freedom * np.log1p(losses / _KNOWN) + figures * (_COST + math.log(max(self.count, 2))) + degrees[solved.numbers]
+        fits: list[Fit | None] = [None] * len(sums)
+        for row, number in enumerate(solved.numbers):
+            own = len(sums[number])
+            fits[number] = Fit(
+                tuple(sums[number]),
+                solved.amounts[row, :own],
+                solved.covariance[row, :own, :own],
+                scale=float(scales[row]),
+                freedom=freedom,
+                score=float(scores[row]),
+                errors=errors[row],
+                strange=strange[row, ~self.least],
+                arena=arena,
+                kept=float(solved.amounts[row, -1]) if keeps else 0.0,
+            )
+        return fits
 
     def _column(self, term: Term) -> Floats:
         if term not in self._columns:
             self._columns[term] = term.values(self.at, len(self._points))
         return self._columns[term]
 
-    def _solved(self, columns: Floats, target: Floats) -> tuple[Floats, Floats, Floats, Floats] | None:
-        """Least squares in units of the noise. columns: a row for each point; target: one figure for each.
+    def _solved(self, columns: Floats, target: Floats) -> _Solved:
+        """Least squares in units of the noise. columns: for each problem a row for each point; target: one figure for each point.
 
-        The coefficients and their covariance; and for each point its residual and its leverage. None where the columns are not told apart, or a
-        coefficient is not above zero.
+        Left out are problems whose columns are not told apart, and those in which a coefficient is not above zero.
         """
         import numpy as np
 
-        norms = np.linalg.norm(columns, axis=0)
-        if not norms.all():
-            return None
-        columns = columns / norms
-        active, robust = ~self.least, np.ones(len(target))
-        for _ in range(_ROUNDS):
-            use, weights = active, np.sqrt(robust)
-            basis, triangle = np.linalg.qr(columns[use] * weights[use, None])
-            if np.abs(np.diag(triangle)).min() < _ALIKE:
-                return None
-            solution = np.linalg.solve(triangle, basis.T @ (target[use] * weights[use]))
-            if solution.min() <= 0:
-                return None
-            residuals = target - columns @ solution
+        norms = np.sqrt((columns**2).sum(axis=1))
+        numbers = np.flatnonzero(norms.all(axis=1))
+        columns = columns[numbers] / norms[numbers, None, :]
+        active, robust = np.tile(~self.least, (len(numbers), 1)), np.ones((len(numbers), len(target)))
+        ended: list[tuple[Floats, ...]] = []
+        for turn in range(_ROUNDS):
+            weights = np.sqrt(robust) * active  # a point without weight is as good as left out
+            basis, triangle = np.linalg.qr(columns * weights[:, :, None])
+            apart = np.abs(np.diagonal(triangle, axis1=1, axis2=2)).min(axis=1) >= _ALIKE
+            solution = np.zeros(triangle.shape[:2])
+            turned = basis[apart].swapaxes(1, 2) @ (target * weights[apart])[:, :, None]
+            solution[apart] = np.linalg.solve(triangle[apart], turned)[:, :, 0]
+            good = apart & (solution.min(axis=1) > 0)
+            residuals = target - (columns @ solution[:, :, None])[:, :, 0]
             # A point that needs at least so much says something only where the law is below it.
-            active, robust = ~self.least | (residuals > 0), self._weights(residuals, columns.shape[1])
-            if (active == use).all() and np.abs(robust - weights**2).max() < _SETTLED:
+            use, former = active, robust
+            active, robust = ~self.least | (residuals > 0), self._weights(residuals, columns.shape[2])
+            settled = (active == use).all(axis=1) & (np.abs(robust - former).max(axis=1) < _SETTLED)
+            done = good & (settled | (turn == _ROUNDS - 1))
+            leverage = np.where(use, (basis**2).sum(axis=2), 0.0)
+            ended.append((numbers[done], solution[done], triangle[done], residuals[done], leverage[done]))
+            going = good & ~done
+            if not going.any():
                 break
+            numbers, columns, active, robust = numbers[going], columns[going], active[going], robust[going]
+        numbers, solution, triangle, residuals, leverage = (np.concatenate(parts) for parts in zip(*ended, strict=True))
         inverse = np.linalg.inv(triangle)
-        leverage = np.zeros(len(target))
-        leverage[use] = (basis**2).sum(axis=1)
-        return solution / norms, inverse @ inverse.T / np.outer(norms, norms), residuals, leverage
+        covariance = inverse @ inverse.swapaxes(1, 2) / (norms[numbers, :, None] * norms[numbers, None, :])
+        return _Solved(numbers, solution / norms[numbers], covariance, residuals, leverage)
 
     def _weights(self, residuals: Floats, figures: int) -> Floats:
-        """Huber's weights; all the same where there is nothing to tell an outlier by."""
+        """Huber's weights, a row for each problem; all the same where there is nothing to tell an outlier by."""
         import numpy as np
 
         if self.count - figures < 2:
-            return np.ones(len(residuals))
-        scale = max(1.0, 1.4826 * float(np.median(np.abs(residuals))))
-        return np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residuals), 1e-12))
+            return np.ones(residuals.shape)
+        scales = np.maximum(1.0, 1.4826 * np.median(np.abs(residuals), axis=1))
+        weights: Floats = np.minimum(1.0, _HUBER * scales[:, None] / np.maximum(np.abs(residuals), 1e-12))
+        return weights
 
 
 def _huber(residuals: Floats) -> Floats:

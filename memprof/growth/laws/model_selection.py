@@ -13,6 +13,7 @@ from .fit import Fit, FitProblem
 from .terms import CONSTANT, Kind, Term
 
 _MOST_TERMS = 3  # beside the constant
+_AT_ONCE = 1 << 16  # points of sums that are solved together: each takes some hundred bytes meanwhile
 _FINEST = 64  # pages finer than this share of the range do not show
 # A simulation is believed where it is so near unseen points: half of them, and all but every fifth, as shares of them. glibc may return free memory
 # to the kernel in the middle of a run, by chance.
@@ -72,10 +73,17 @@ def _sums(problem: FitProblem, library: Sequence[Term]) -> Iterator[Fit]:
 
 def _fits(problem: FitProblem, sums: Iterable[tuple[Term, ...]]) -> Iterator[Fit]:
     """The sums with a constant, or without one where it would be zero."""
+    by_length: dict[int, list[tuple[Term, ...]]] = {}
     for terms in sums:
-        fit = problem.fit((CONSTANT, *terms)) or (problem.fit(terms) if terms else None)
-        if fit is not None:
-            yield fit
+        by_length.setdefault(len(terms), []).append(terms)
+    most = max(_AT_ONCE // len(problem.sizes), 1)
+    for alike in by_length.values():
+        for begin in range(0, len(alike), most):
+            some = alike[begin : begin + most]
+            fits = problem.fits([(CONSTANT, *terms) for terms in some])
+            yield from filter(None, fits)
+            rest = [terms for terms, fit in zip(some, fits, strict=True) if fit is None and terms]
+            yield from filter(None, problem.fits(rest) if rest else ())
 
 
 def _simple(names: Sequence[str]) -> list[Term]:

@@ -7,7 +7,7 @@
 
 #define FIRST_NAMESPACE 0xEFFFFFFC /* PROC_PID_INIT_INO */
 #define KILLED ": Killed process "
-#define LOG_WITHIN_NS 200000000    /* the kernel counts a kill first, sends the signal then, and writes its line last */
+#define LOG_WITHIN_NS 2000000000   /* the kernel counts a kill first, sends the signal then, and writes its line last (kills.py) */
 
 static struct { i64 machine, inside; int log; } kills = {0, 0, -1}; /* the counts of the begin */
 

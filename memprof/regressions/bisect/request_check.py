@@ -61,4 +61,4 @@ def _check_names(suite: Suite, model: str | None, variant: str | None) -> None:
     variants = [each.name or os.path.basename(each.runtime).removesuffix(".py") for each in variants_of(suite)]
     for kind, name, known in (("model", model, models), ("variant", variant, [] if ALL in suite.runtimes else variants)):
         if name is not None and known and name not in known:
-            raise UsageError(f"--{kind} {name}: there is no such {kind}{near_or_all(name, known)}")
+            raise UsageError(f"--{kind} {name}: there is no such {kind}{near_or_all(name, known, '; ')}")

@@ -22,8 +22,18 @@ def test_growth_names_unfilled_cache_and_remedy():
     failure = LeakAnswer(GROWS, 64 * MIB).failure(sample_runs.run(), 10 * KIB, 8000)
 
     assert failure == (
-        "64.0 KiB more per call, limit 10.0 KiB per call (95%: 63.0 KiB to 65.0 KiB). A cache that is not full after 1,000 calls (64.0 MiB) "
-        "is not ruled out. If it is such a cache, bound it, fill it in a fixture, or give leaks a higher limit"
+        "64.0 KiB more per call, limit 10.0 KiB per call (95%: 63.0 KiB to 65.0 KiB). Memory rose by 64.0 MiB in 1,000 calls. "
+        "It may be a cache that is not full yet: then bound it, fill it in a fixture, or give leaks a higher limit"
+    )
+
+
+def test_growth_in_freed_memory_is_lower_bound():
+    verdict = Verdict("grows", "call", 74.0, 73.0, 75.0, tail=8000, hidden=True)
+
+    failure = LeakAnswer(verdict, 578 * KIB).failure(sample_runs.run(), 0, 8000)
+
+    assert failure is not None and failure.startswith(
+        "at least 74 B more per call, limit 0 B per call (95%: 73 B to 75 B in use, in memory that was freed before). Memory rose by 578.0 KiB in"
     )
 
 
@@ -74,9 +84,9 @@ def test_lines_that_allocate_growth_named():
     )
 
     assert list(leaks.told(lines, 100, 64 * KIB, Path("/w"))) == [
-        "56.0 KiB of Python's objects per call stay, allocated by pkg/cache.py:7, held by the list `kept` of module pkg.cache",
+        "At least 56.0 KiB of Python's objects per call stay, allocated by pkg/cache.py:7, held by the list `kept` of module pkg.cache",
         # 9 KiB stay under tracemalloc, and 8 KiB of the measured growth are left
-        "8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 (in json/decoder.py:353, which it called); "
+        "At least 8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 (in json/decoder.py:353, which it called); "
         "what holds them was not found",
     ]
 

@@ -28,15 +28,15 @@ def repeats(*variants: str, count: int = 2, model: str = "net.onnx") -> list[Run
 
 def test_line_per_repeat_of_all_variants(capsys):
     assert said(repeats("a", "b"), capsys) == [
-        "[2/4] net.onnx, repeat 1: peaks a 270.0 MiB, b 271.0 MiB",
-        "[4/4] net.onnx, repeat 2: peaks a 270.0 MiB, b 271.0 MiB",
+        "[2/4] net.onnx, repeat 1: peaks a 270.0 MiB; b 271.0 MiB",
+        "[4/4] net.onnx, repeat 2: peaks a 270.0 MiB; b 271.0 MiB",
     ]
 
 
 def test_line_per_model_and_per_run_of_one_variant(capsys):
     assert said([*repeats("a", count=1), *repeats("a", "b", count=1, model="other.onnx")], capsys) == [
         "[1/3] net.onnx, a, repeat 1: peak 270.0 MiB",
-        "[3/3] other.onnx, repeat 1: peaks a 270.0 MiB, b 271.0 MiB",
+        "[3/3] other.onnx, repeat 1: peaks a 270.0 MiB; b 271.0 MiB",
     ]
 
 

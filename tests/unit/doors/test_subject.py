@@ -93,7 +93,7 @@ def test_name_names_program_wholly() -> None:
         (("--runs", "3", "--", "b", "{warmup}"), "b: write {runs} where the number goes, or give no --runs"),
         (("--warmup", "3", "--", "b"), "b: write {warmup} where the number goes, or give no --warmup"),
         (("4711",), "4711 is not a file; a process that already runs can only be polled: memprof attach 4711"),
-        (("m", "n", "-r", "a"), "these are m, n"),
+        (("m", "n", "-r", "a"), "these are m; n"),
     ],
 )
 def test_subject_of_one_thing(words: tuple[str, ...], sentence: str) -> None:

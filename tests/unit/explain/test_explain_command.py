@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,7 +183,8 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
         {"pattern": "off"},
         {"trim": "on"},
     ]
-    assert verified.findings[-1].title == "other settings save PEAK" and verified.findings[-1].bytes == 30 * MIB
+    assert verified.findings[-1].title == "other settings save PEAK" and verified.findings[-1].bytes == 40 * MIB, "as measured, of the best"
+    assert "2. other settings save PEAK: --set prepacking=off --set pattern=off saves 40.0 MiB of PEAK\n" in report().render(verified)
     assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
 
 
@@ -368,6 +370,64 @@ def test_recommendation_weighs_time(proposals: dict[str, Verified], best: str, s
     found = of_proposals(**proposals)
     assert found.best is not None and list(found.best.settings) == [best]
     assert said in report().render(found, "markdown")
+
+
+def shown_in_all_views(found: records.Explanation) -> list[str]:
+    """The explanation as text, as Markdown, on the page, in the picture and in the report for maintainers, without marks and line ends."""
+    from memprof.reports.tables import explain_report
+
+    views = [report().render(found), report().render(found, "markdown"), page.render([sample_runs.run()], explanations=[found])]
+    views.append(" ".join(text.get_text() for text in waterfall.draw(found).texts))
+    views.append(explain_report.render(found, "memprof explain", "p.png"))
+    return [" ".join(re.sub(r"<[^>]*>|[*\\\\]", "", view).split()) for view in views]
+
+
+@pytest.mark.parametrize(
+    ("proposals", "figure", "found"),
+    [
+        ({"b": measured(-12, at_end=-13.7), "a": measured(-13.6)}, "--set a=off saves 13.6 MiB of PEAK", True),
+        ({"a": replace(measured(-13.6), beyond_noise=False)}, "--set a=off saves 13.6 MiB of PEAK (not beyond noise", True),
+        ({"a": measured(-0.3, at_end=-13.7), "b": measured(0, error="refused")}, "60.0 MiB at the end of EXECUTE", False),
+        ({}, "60.0 MiB at the end of EXECUTE", False),
+    ],
+    ids=["best", "noise", "none", "not measured"],
+)
+def test_title_has_best_measured_saving(proposals: dict[str, Verified], figure: str, found: bool) -> None:
+    """The figure beside a finding's title is one of the list below it. What was found stands below it then."""
+    (finding,) = explanation().findings
+    advice = tuple(Advice("do that", {name: "off"}, effect) for name, effect in proposals.items()) or (Advice("do that", {"a": "off"}),)
+    kept = replace(finding, title="memory that was kept", proposals=advice)
+    made = explanation(findings=(kept, replace(kept, title="a second")), peak_bound_bytes=MIB // 2)
+
+    for view in shown_in_all_views(made):
+        assert f"emory that was kept: {figure}" in view, view
+    for view in shown_in_all_views(made)[:4]:
+        assert f"a second: {figure}" in view, view
+    assert [view.count("found: 60.0 MiB at the end of EXECUTE") for view in shown_in_all_views(made)[:3]] == [2 * found] * 3
+
+
+def test_other_settings_are_told_as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What saved PEAK in a single run, and not when it was measured again, saves nothing; nor is its figure of a phase's end."""
+    planned: list[Suite] = []
+
+    def plan(suite: Suite) -> Plan:
+        planned.append(suite)
+        order = SimpleNamespace(runtime=Runtime("mine", knobs=(Knob("a", ("on", "off"), "on", "load", ""),)))
+        return Plan((order,) * len(suite.variants) * (suite.repeats or 1), ())  # type: ignore[arg-type]
+
+    def measure(orders, progress, keep):
+        for repeat in range(planned[-1].repeats or 1):
+            for variant in planned[-1].variants:
+                peak = 80 if variant.name == "a=off" and planned[-1].repeats == 1 else 100
+                yield sample_runs.run(variant.name or "", repeat, memory={"STARTUP": (20, 20), "EXECUTE": (peak, peak)})
+
+    monkeypatch.setattr(verify, "plan", plan)
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    verified = verify.verify(explanation(findings=()), Suite(repeats=5), Variant("mine"), recorder_runs.Silent(), lambda line: None)
+
+    text = report().render(verified)
+    assert "1. other settings, which saved PEAK in a single run only: 20.0 MiB near MODEL_LOAD's peak\n" in text
+    assert "> --set a=off: no rule proposes it" in text and "it saves nothing" in text
 
 
 @pytest.mark.parametrize(("saved_kib", "saves"), [(700, True), (400, False)])

@@ -128,7 +128,7 @@ def test_beaten_settings_are_named():
     answer = tuner.Tuned(
         *("net", "mine", search.Goal(), proposal(0, 90 * MIB), (best,), best, (), (), 9, True, True, 1e-3), beaten=tuple(beaten)
     )
-    assert "in the search: level=1 (61.0 MiB, 200 ms), level=2 (62.0 MiB, 200 ms), level=3 (63.0 MiB, 200 ms) and 2 more." in render(answer)
+    assert "in the search: level=1 (61.0 MiB, 200 ms); level=2 (62.0 MiB, 200 ms); level=3 (63.0 MiB, 200 ms) and 2 more." in render(answer)
     assert json.loads(render(answer, format="json"))["beaten"][4]["settings"] == {"level": "5"}
     assert "Not measured again" not in render(replace(answer, beaten=()))
 

@@ -15,7 +15,7 @@ from support.sample_profiles import top_by
 from memprof.base.errors import InputError, MemprofError
 from memprof.heap import load, massif, massif_frames, memray
 from memprof.heap.frames import Frame
-from memprof.heap.names import group_name, is_allocator, module_name, short
+from memprof.heap.names import group_name, is_allocator, module_name, short, short_file
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import shape
 
@@ -383,6 +383,22 @@ def test_memray_frame_modules(function: str, file: str | None, module: str | Non
 )
 def test_memray_program_command(command: str, own: str) -> None:
     assert memray.program(command) == own
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/venv/lib/python3.11/site-packages/_pytest/config/__init__.py", "_pytest/config/__init__.py"),
+        ("/usr/lib/python3/dist-packages/six.py", "six.py"),
+        ("/usr/lib64/python3.11/importlib/metadata/__init__.py", "importlib/metadata/__init__.py"),
+        ("/home/u/imglib/__init__.py", "imglib/__init__.py"),
+        ("/home/u/imglib/core.py", "core.py"),
+        ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>"),
+    ],
+    ids=["package", "Debian", "standard library", "own package", "own", "no file"],
+)
+def test_library_file_named_by_path_there(path: str, name: str) -> None:
+    assert short_file(path) == name
 
 
 def test_group_names() -> None:

@@ -98,6 +98,21 @@ def test_fastest_usable_tool_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         record.choose(record.HeapRequest(tmp_path, tool="heaptrack", threshold=1.0), None)
 
 
+def test_missing_memray_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program of Python has its lines by memray alone."""
+    monkeypatch.setattr(record.subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 1))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    missing = "memray is not installed in /venv/bin/python3: pip install memray"
+
+    with pytest.raises(InputError) as caught:
+        record.choose(record.HeapRequest(tmp_path, tool="memray"), "/venv/bin/python3")
+    tool, sentence = record.choose(record.HeapRequest(tmp_path), "/venv/bin/python3")
+
+    assert str(caught.value) == missing
+    assert tool == "heaptrack" and sentence.endswith(f"slower than alone. It names no lines of Python, because {missing}")
+    assert "Python" not in record.choose(record.HeapRequest(tmp_path), None)[1]
+
+
 def test_memray_refused_without_python(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--tool memray records programs of Python only, and this is none"):
         record.choose(record.HeapRequest(tmp_path, tool="memray"), None)
@@ -211,6 +226,41 @@ def test_peak_near_border_names_phases(tmp_path: Path) -> None:
         "MODEL_LOAD",
         "PREPARE",
     )  # blocks that were not touched
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "in_phases", "said"),
+    [
+        (11_500, ["PREPARE", "EXECUTE"], "may lie in PREPARE or EXECUTE."),
+        (
+            11_646,
+            ["EXECUTE"],
+            "lies in EXECUTE, which begins at 11.7 s by the estimate; PREPARE had ended 0.001 s before snapshot 2 at the latest.",
+        ),
+        (11_745, ["EXECUTE"], "lies in EXECUTE; PREPARE had ended 0.1 s before snapshot 2 at the latest."),
+        (12_500, ["EXECUTE"], ""),
+        (13_000, ["EXECUTE"], "lies in EXECUTE, which ends at 12.9 s by the estimate."),
+    ],
+)
+def test_views_say_how_phase_of_peak_is_known(at_ms: float, in_phases: list[str], said: str) -> None:
+    """massif's borders lie up to 0.5 s before their estimated times: a peak behind PREPARE's end is in EXECUTE, which the list begins later."""
+    spans = (PhaseSpan("STARTUP", 0, 10_900), PhaseSpan("PREPARE", 11_200, 11_645), PhaseSpan("EXECUTE", 11_743, 12_900))
+    behind = at_ms > 12_900  # two-sided: the clock of heaptrack, once it is aligned
+    made = profile(
+        (0, 1.0), (11_000, 2.0), (at_ms, 9.0), (13_500, 2.0), phases=spans, phase_error=500.0, **({"started_ns": 1} if behind else {})
+    )
+
+    texts = [text.get_text() for text in plot.render(made).figure.texts]
+    views = [" ".join(show.render(made, width=400).split()), page.render([made]), " ".join(" ".join(texts).split())]
+    facts = show.facts(made)
+
+    assert facts["peak"]["phases"] == tuple(in_phases)
+    assert facts["border_error"] == {"before": 500.0, "behind": 500.0 if behind else 0.0}
+    assert phrases.headline(made).endswith(f", in {' or '.join(in_phases)}.")
+    for view in (*views, " ".join(facts["remarks"])):
+        assert f"by its time snapshot 2 {said}" in view if said else "by its time" not in view
+    for view in views:
+        assert ("within 0.5 s of its estimated time" if behind else "at its estimated time or up to 0.5 s earlier") in view
 
 
 def test_aligned_clock_places_phases(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_diff_notes_different_module_names():
     by_source = profile(
         (0, {("f", "main"): 1}), tool="heaptrack", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3), Frame("main", "a.c", 9))
     )
-    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "", "")
+    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "f", "", "")
     nowhere = profile((0, {("f",): 1}), tool="memray", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3, NO_MODULE)))
 
     assert "B: heaptrack names source files instead of libraries for code with debug information" in " ".join(
@@ -238,6 +238,16 @@ def test_identity_differs_by_python_file():
     names = {judging.identity(Frame("__init__", file=f"/site/{file}.py", line=3))[0] for file in ("a", "b")}
 
     assert names == {"__init__ (a.py)", "__init__ (b.py)"}
+
+
+@pytest.mark.parametrize("by", ["function", "line"])
+def test_diff_matches_package_with_its_checkout(by):
+    paths = ("/home/u/net/textlib/parse.py", "/env/lib/python3.11/site-packages/textlib/parse.py")
+    checkout, installed = (profile((0, {("load",): 3}), frames=(Frame("all", kind="root"), Frame("load", path, 7))) for path in paths)
+
+    (change,) = judging.diff(checkout, installed, by=by).sites
+
+    assert change.growth_bytes == 0 and change.source.startswith("textlib/parse.py")
 
 
 @given(STACKS, STACKS)

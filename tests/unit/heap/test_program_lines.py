@@ -12,6 +12,7 @@ from memprof.base.runners import runners_path
 from memprof.heap import diff
 from memprof.heap.frames import BELOW, NO_MODULE, Frame
 from memprof.heap.growth_sites import rises
+from memprof.heap.names import short_file
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.heap.shape import shape, sums
 from memprof.reports.heap import plot, show
@@ -59,15 +60,15 @@ def paths(made: HeapProfile, invert: bool = False, by: str = "line", fold: bool 
     [
         ((MALLOC, NUMPY, ASTYPE, CALL, RESIZE, CALL, TEST, *OUTSIDE), ["resize (imglib.py:9)", "test_batch (test_imglib.py:17)"]),
         ((NUMPY, CALL, MEAN, CALL, RESIZE, *OUTSIDE), ["resize (imglib.py:9)"]),
-        ((NUMPY, IMPORT, *OUTSIDE), ["pytest_pyfunc_call (python.py:187)"]),
-        ((NUMPY, IMPORT, MEAN, PYTEST, CONSOLE, RUNPY, MEMRAY), ["console_main (config/__init__.py:201)"]),
+        ((NUMPY, IMPORT, *OUTSIDE), ["pytest_pyfunc_call (_pytest/python.py:187)"]),
+        ((NUMPY, IMPORT, MEAN, PYTEST, CONSOLE, RUNPY, MEMRAY), ["console_main (_pytest/config/__init__.py:201)"]),
         ((NUMPY, IMPORT, RUNPY, MEMRAY), ["_compile_bytecode (<frozen importlib._bootstrap_external>:729)", "run_path (runpy.py:291)"]),
         ((NUMPY, Frame("<module>", "<string>", 1), RUNPY, MEMRAY), ["<module> (<string>:1)"]),
         ((NUMPY, Frame("grow", "src/ext.c", 40, NO_MODULE), CALL, RESIZE, *OUTSIDE), ["grow (ext.c:40)", "resize (imglib.py:9)"]),
         ((NUMPY, START), ["default_malloc", "__libc_start_main_impl (libc-start.c:360)"]),
         ((MALLOC, MARKS, CALL, RESIZE, *OUTSIDE), ["resize (imglib.py:9)"]),
         ((MALLOC, PACKAGE, TEST, *OUTSIDE), ["<module> (imglib/__init__.py:17)", "test_batch (test_imglib.py:17)"]),
-        ((MEAN, BELOW), ["_mean (_methods.py:118)", "(smaller)"]),
+        ((MEAN, BELOW), ["_mean (numpy/core/_methods.py:118)", "(smaller)"]),
     ],
     ids=[
         "own",
@@ -92,11 +93,13 @@ def test_stack_has_lines_of_program(stack, lines):
 
 def test_stack_of_runner_keeps_runtime_frames():
     runtime = Frame("tflite::Invoke", module="/lib/libtflite.so")
-    runner = Frame("execute", f"{runners_path()}/runtimes/tflite.py", 90)
+    file = f"{runners_path()}/runtimes/tflite.py"
+    runner = Frame("execute", file, 90)
     own = Frame("load", "/home/u/my_runtime.py", 3)
     made = of_stacks(((MALLOC, runtime, CALL, own, runner), 6))
 
-    assert paths(made) == [["tflite::Invoke", "PyObject_Vectorcall (call.c:299)", "load (my_runtime.py:3)", "execute (tflite.py:90)"]]
+    lines = ["load (my_runtime.py:3)", f"execute ({short_file(file)}:90)"]
+    assert paths(made) == [["tflite::Invoke", "PyObject_Vectorcall (call.c:299)", *lines]]
 
 
 def test_no_fold_keeps_every_frame():
@@ -134,6 +137,17 @@ def test_every_view_names_program_line():
     page = drawn.page([made], ["b"])
     assert {full for _, full in page.names} == {"resize (imglib.py)", "test_batch (test_imglib.py)"}
     assert page.files[0].stacks["function"].names[0] == "resize"
+
+
+@pytest.mark.parametrize("by", ["function", "line"])
+def test_full_name_has_its_line_once(by):
+    first, made = before_and_after()
+
+    shown = show.render(made, ProfileView(by=by, full_names=True))
+    compared = render_diff(diff.diff(first, made, by=by), DiffView(by=by, full_names=True))
+
+    assert "resize  python imglib.py:9" in shown and "resize  python imglib.py" in compared
+    assert "(imglib.py" not in shown + compared
 
 
 def test_difference_names_program_lines():

@@ -362,7 +362,7 @@ def test_bisect_follows_most_different_variant(monkeypatch: pytest.MonkeyPatch) 
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants="abc")
     assert answered(asked).question.key.variant == "c"
     assert answered(asked, variant="a").searched.steps == ()
-    with pytest.raises(InputError, match=r"there is no such model and variant; there are net\.onnx, a, net\.onnx, b"):
+    with pytest.raises(InputError, match=r"there is no such model and variant; there are net\.onnx, a; net\.onnx, b"):
         answered(asked, variant="z")
 
 

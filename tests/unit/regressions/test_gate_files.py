@@ -579,7 +579,7 @@ def test_budget_without_match_refused(memprof, files):
     ("text", "says"),
     [
         ('[[budget]]\nmodel = "net.onx"\npeak = "1 GiB"', "no model that is measured matches net.onx; did you mean net.onnx?"),
-        ('[[budget]]\nvariant = "tflite"\npeak = "1 GiB"', "no variant that is measured matches tflite; there are onert, onert-mapped"),
+        ('[[budget]]\nvariant = "tflite"\npeak = "1 GiB"', "no variant that is measured matches tflite; there are onert; onert-mapped"),
         ('[[budget]]\nphase = "PREPAER"\ntime_ns = "1 s"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
         ('[[budget]]\nphase = "PEAK"\ntime_ns = "1 s"', "no metric that is measured matches time_ns; there is rss_peak_bytes"),
     ],

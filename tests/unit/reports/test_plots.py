@@ -901,7 +901,7 @@ def test_plot_draws_each_kind(memprof, runs_file, tmp_path, arguments, monkeypat
     [
         (("runs.jsonl", "-o", "a.bmp"), 2, "ends in .png, .svg or .pdf"),
         (("runs.jsonl", "-o", "a.png", "--model", "nett.onnx"), 2, "did you mean net.onnx"),
-        (("runs.jsonl", "-o", "a.png", "--variant", "c"), 2, "they have a, b"),
+        (("runs.jsonl", "-o", "a.png", "--variant", "c"), 2, "they have a; b"),
         (("runs.jsonl", "-o", "runs.jsonl"), 2, "ends in"),
         (("runs.jsonl", "-o", "no/a.png"), 5, "there is no folder no"),
         (("empty.jsonl", "-o", "a.png"), 5, "holds no complete run"),

@@ -35,7 +35,7 @@ def test_peak_excludes_release():
     made = released()
 
     assert metrics.value(made, "PEAK", PEAK) == 270 * MIB
-    assert summary.peak_phase([made]) == "PREPARE"
+    assert summary.peak_phases([made]).level == ("PREPARE",)
     assert metrics.value(made, "RELEASE", PEAK) == 400 * MIB
     inexact = replace(made, marks=(*made.marks[:-1], replace(made.marks[-1], rss_peak_exact=False)))
     assert metrics.exact(inexact, "PEAK", PEAK)
@@ -64,7 +64,7 @@ def test_brief_table_has_latencies():
         return replace(made, marks=tuple(replace(mark, times_ns=times_ns) if mark.phase == "EXECUTE" else mark for mark in made.marks))
 
     both = [timed("slow", 160_000_000, 170_000_000, 400_000_000), timed("fast", 10_000_000)]
-    assert "- latency (an iteration of EXECUTE): fast 10 ms, slow 170 ms\n" in table.render(both, brief=True)
+    assert "- latency (an iteration of EXECUTE): fast 10 ms; slow 170 ms\n" in table.render(both, brief=True)
     assert "- latency (an iteration of EXECUTE): 10 ms\n" in table.render(both[1:], brief=True)
     assert "latency (" not in table.render([timed("none")], brief=True) + table.render(both)
 

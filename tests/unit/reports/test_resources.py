@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as some
 from msgspec.structs import replace
 from support import fit_results, scale_scenarios
+from support.examples import examples
 
+from memprof.base.units import format_bytes, parse_bytes
 from memprof.footprint.fit import LimitPoint, PartLimit
 from memprof.footprint.shared_files import HeldFiles
-from memprof.growth.laws.laws import FARTHEST
+from memprof.growth.laws.laws import FARTHEST, Prediction
 from memprof.growth.scale import predictions
 from memprof.growth.scale.answer import PlaceRun
 from memprof.records.types import PEAK
@@ -54,10 +60,82 @@ def test_files_that_others_held_are_requested() -> None:
     assert alone is not None and beside is not None
     assert (alone.requests.bytes, beside.requests.bytes) == (44 * MIB, 53 * MIB)
     assert alone.limits.bytes == beside.limits.bytes == 66 * MIB
-    assert "full speed, and the 8.0 MiB of its files that others held: 48.0 MiB" in beside.requests.figure
-    assert "others" not in alone.requests.figure
+    held = "40.0 MiB + 8.0 MiB of its files that other processes held = 48.0 MiB"
+    assert beside.requests.figure == f"the least limit in which 3 runs had full speed: {held}"
+    assert "held" not in alone.requests.figure
     slow = of_part(40, 90, held=HeldFiles(20 * MIB))
     assert slow is not None and slow.requests.bytes == 90 * MIB, "the RSS peak, as no limit was measured at full speed"
+
+
+def test_request_of_peak_shows_what_would_be_more() -> None:
+    """23.8 MiB and 10% are less than the peak: only with the files that others held is the least limit an edge below it."""
+    fast = (LimitPoint(int(23.8 * MIB), 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0, runs=3))
+    found = of_part(23.8, 42.4, curve=fast, held=HeldFiles(int(18.5 * MIB)))
+    assert found is not None
+    total = "23.8 MiB + 18.5 MiB of its files that other processes held + 10% = 46.5 MiB"
+    assert found.requests.figure == f"the RSS peak with no limit, as the least limit at full speed would be more ({total}): 42.4 MiB"
+    assert (found.requests.bytes, found.limits.bytes) == (43 * MIB, 47 * MIB)
+
+
+_SUM = re.compile(
+    r"([0-9.]+ [KMG]?i?B)(?: \+ ([0-9.]+ [KMG]?i?B) of its files that other processes held)?(?: \+ 10%)? = ([0-9.]+ [KMG]?i?B)"
+)
+
+
+def in_units(size: float, like: str) -> str:
+    """A size with the unit and the digits of another."""
+    number, unit = like.split()
+    return f"{size / parse_bytes(f'1{unit}'):.{len(number.partition('.')[2])}f} {unit}"
+
+
+def check_sums(comment: str, memory: int) -> None:
+    """Calculate a comment's sums again from its own figures, up to the memory beside it."""
+    figure, margin = comment.rsplit(", ", 1)
+    for total in _SUM.finditer(figure):
+        *parts, result = [word for word in total.groups() if word]
+        size = sum(map(parse_bytes, parts)) * (1.1 if "10%" in total[0] else 1)
+        assert in_units(size, result) == result, comment
+    size = parse_bytes(re.split(": |= ", figure)[-1])
+    more = round(size * (1.1 if margin == "10% margin" else 1) / MIB, 5)
+    assert math.ceil(more) * MIB == memory, comment
+    if "would be more" in figure:
+        assert parse_bytes(_SUM.search(figure)[3]) > size, comment
+
+
+@given(
+    some.integers(1, 400_000),
+    some.one_of(some.just(0), some.integers(1, 100_000)),
+    some.one_of(some.floats(0.5, 2), some.floats(1.0, 1.11)),
+    some.booleans(),
+)
+@example(12_800, 0, 0.9, True)  # 50 MiB, and 10% make 55 MiB
+@example(10_754, 0, 1.2, False)  # 42.008 MiB are 43 MiB, which 42.0 MiB are not
+@examples(200)
+def test_comments_follow_from_their_figures(pages: int, held: int, peak: float, fast: bool) -> None:
+    """Whatever the sizes are, whoever adds up the figures of a comment, as they are shown, gets the memory below it."""
+    least = pages * 4096
+    curve = (LimitPoint(least, 1e7 if fast else 9e8, 0.0, 9.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0, runs=3))
+    found = of_part(least / MIB, max(1, round(peak * (pages + held))) / 256, curve=curve, held=HeldFiles(held * 4096))
+    assert found is not None
+    comments = re.findall(r"  (?:requests|limits):  # (.*)\n    memory: ([0-9]+)Mi", resources.yaml(found))
+    assert len(comments) == 2
+    for comment, memory in comments:
+        check_sums(comment, int(memory) * MIB)
+
+
+@given(some.integers(1, 400_000), some.floats(0.01, 1))
+@examples(100)
+def test_spare_follows_from_limit_and_peak(pages: int, share: float) -> None:
+    limit, peak = pages * 4096, max(1, int(pages * share)) * 4096
+    found = of_part(limit / MIB, peak / MIB, within_bytes=limit)
+    assert found is not None
+    words = re.search(r"--within: .*, (\S+ \S+) \((\d+)%\) above the RSS peak", found.limits.figure)
+    if limit == peak:
+        assert words is None
+        return
+    usual, alike = ([parse_bytes(show(size)) for size in (limit, peak)] for show in (format_bytes, lambda size: in_units(size, words[1])))
+    assert words[1] in (format_bytes(usual[0] - usual[1]), in_units(alike[0] - alike[1], words[1])) and parse_bytes(words[1]) > 0
+    assert abs(int(words[2]) - 100 * (limit - peak) / limit) <= 1 + 10 * MIB / limit
 
 
 def test_page_cache_in_charge_needs_no_limit() -> None:
@@ -91,7 +169,7 @@ def test_fit_requests_full_speed() -> None:
             58,
             "the least limit in which 3 runs had full speed (in 50.0 MiB one was ended by time): 52.0 MiB",
         ),  # a run took too long in 50 MiB
-        (51, 0, 51, "the RSS peak with no limit, as the least limit at full speed plus 10% would be more: 51.0 MiB"),
+        (51, 0, 51, "the RSS peak with no limit, as the least limit at full speed would be more (48.0 MiB + 10% = 52.8 MiB): 51.0 MiB"),
         (40, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),
     ],
 )
@@ -189,7 +267,7 @@ def test_environment_is_yaml_of_kubernetes() -> None:
     ("within", "peak", "exact", "requests", "limits", "words"),
     [
         (96 * MIB, 67.2, True, "68Mi", "96Mi", "--within: 96.0 MiB, 28.8 MiB (30%) above the RSS peak, no margin"),
-        (90_000_000, 85.5, True, "90000000", "90000000", "--within: 85.8 MiB, 338.6 KiB (0%) above the RSS peak, no margin"),
+        (90_000_000, 85.5, True, "90000000", "90000000", "--within: 85.8 MiB, 0.3 MiB (0%) above the RSS peak, no margin"),
         (96 * MIB, 67.2, False, "68Mi", "96Mi", "--within: 96.0 MiB, 28.8 MiB (30%) above the RSS peak, no margin"),
     ],
 )
@@ -201,6 +279,8 @@ def test_fit_limit_is_what_was_given(within: int, peak: float, exact: bool, requ
     content = yaml.safe_load(text)["resources"]
     assert (str(content["requests"]["memory"]), str(content["limits"]["memory"])) == (requests, limits)
     assert f"  limits:  # {words}" in text.splitlines()
+    rounded = ", rounded up to the limit" if requests == limits else ""
+    assert f"  requests:  # the RSS peak with no limit: {peak} MiB{rounded}, no margin" in text.splitlines()
 
 
 def test_fit_without_peak_has_no_lines() -> None:
@@ -294,7 +374,8 @@ def test_request_of_confirmed_place_is_its_measurement() -> None:
 def test_request_takes_larger_measurement() -> None:
     assert falls((20, 389)).requests.figure == "PEAK as measured at batch=20, in one run, more than by the simulated arena: 389.0 MiB"
     beyond = falls((20, 420), (90, 800))
-    assert "batch=20, in one run, more than by the simulated arena, which goes beyond the limit: 420.0 MiB" in beyond.requests.figure
+    words = "batch=20, in one run, more than by the simulated arena, which goes beyond the limit: 420.0 MiB, cut to the limit"
+    assert words in beyond.requests.figure
     assert beyond.requests.bytes == beyond.limits.bytes == 390 * MIB
 
 
@@ -304,6 +385,15 @@ def test_request_never_exceeds_limit() -> None:
     wide = tuple(replace(row, surely=None) for row in scaled.within)
     found = resources.of_scale(replace(scaled, within=wide))
     assert found is not None and found.requests.bytes <= found.limits.bytes
+
+
+def test_request_above_limit_says_its_cut() -> None:
+    """A place whose prediction is above the limit is requested up to the limit, and its figure stays what was predicted."""
+    scaled = within(200)
+    most = Prediction({"a": 16.0, "s": 512.0}, 210.0 * MIB, 205.0 * MIB, 220.0 * MIB, ())
+    found = resources.of_scale(replace(scaled, within=tuple(replace(row, most=most) for row in scaled.within)))
+    assert found is not None and found.requests.bytes == 200 * MIB
+    assert found.requests.figure.endswith("whose 95% interval goes beyond the limit: 210.0 MiB, cut to the limit")
 
 
 def test_dimension_without_influence_ends_with_range() -> None:

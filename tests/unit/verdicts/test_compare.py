@@ -80,7 +80,7 @@ def test_versions_compared_as_shown():
     labelled = [*runs("fp16 @ cpu", STEADY, version="1.0"), *runs("fp16 @ cpu", [10 + extra for extra in STEADY], version="1.1")]
     result = compare.compare_variants(labelled, "fp16 @ cpu @ 1.0", "fp16 @ cpu @ 1.1", ["rss_peak_bytes"])
     assert result.differences[-1].verdict == "more"
-    with pytest.raises(UsageError, match=r"there is no variant 'fp16 @ cpu'; there are fp16 @ cpu @ 1\.0, fp16 @ cpu @ 1\.1"):
+    with pytest.raises(UsageError, match=r"there is no variant 'fp16 @ cpu'; there are fp16 @ cpu @ 1\.0; fp16 @ cpu @ 1\.1"):
         compare.compare_variants(labelled, "fp16 @ cpu", "fp16 @ cpu @ 1.1")
     assert compare.compare(labelled, labelled[5:], ["rss_peak_bytes"]).only_base[0].heading == "fp16 @ cpu @ 1.0"
 
@@ -283,9 +283,9 @@ def test_command_with_files_or_variants(memprof, tmp_path):
         (["base.jsonl"], "base.jsonl has one variant, a: give two files, or one file with two variants"),
         (
             ["many.jsonl"],
-            "many.jsonl has the variants a, b c, d: name two of them, base first: memprof compare many.jsonl --variant a --variant 'b c'",
+            "many.jsonl has the variants a; b c; d: name two of them, base first: memprof compare many.jsonl --variant a --variant 'b c'",
         ),
-        (["many.jsonl", "--variant", "a"], "many.jsonl has the variants a, b c, d: name two of them, base first: "),
+        (["many.jsonl", "--variant", "a"], "many.jsonl has the variants a; b c; d: name two of them, base first: "),
         (
             ["base.jsonl", "base.jsonl", "--variant", "a", "--variant", "b"],
             "--variant goes with one file; of two files the variants of one name are compared",

@@ -525,6 +525,18 @@ def test_rise_in_freed_memory_is_that_of_bytes_in_use():
     assert growth.risen_bytes(processes, judge(processes)) == 17000 * 200
 
 
+def test_rate_counts_freed_memory_beside_resident():
+    """The resident set rises, but by less than the program takes: it has a part of that from memory that was freed before."""
+    processes = [heap_of(lambda done: 17000 * done, lambda done: 10000 * done)] * 3
+
+    verdict = judge(processes)
+
+    assert verdict.word == "grows" and not verdict.hidden
+    assert verdict.slope == verdict.high == pytest.approx(17000, rel=0.01)
+    assert verdict.low == pytest.approx(10000, rel=0.01)
+    assert growth.risen_bytes(processes, verdict) == 17000 * 200
+
+
 def test_growth_in_freed_memory_needs_all_processes():
     """One process whose bytes in use rose may have cut its heap another way."""
     rises, flat = heap_of(lambda done: 17000 * done), heap_of(lambda done: 0)

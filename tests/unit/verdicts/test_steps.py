@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations, pairwise
+import sys
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.history_series import BOUND, NOISES, SIZES, f1, matched, series
 
+from memprof.base.errors import InputError
 from memprof.verdicts import steps
 
 MIB = 1 << 20
@@ -127,16 +127,10 @@ def test_steps_ordered_and_above_bound(points: list[list[float]], bound: int) ->
         assert abs(step.size) > bound and step.low <= step.size <= step.high
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 60))
-def test_split_has_least_price(values: list[int], penalty: int) -> None:
-    vectors = numpy.array([(value, value // 3) for value in values], float)
-
-    def price(places: tuple[int, ...]) -> float:
-        stretches = [vectors[begin:end] for begin, end in pairwise((0, *places, len(vectors)))]
-        return sum(float(((stretch - stretch.mean(axis=0)) ** 2).sum()) + penalty for stretch in stretches)
-
-    every = [places for count in range(len(values)) for places in combinations(range(1, len(values)), count)]
-    assert price(tuple(steps._split(vectors, penalty))) == pytest.approx(min(map(price, every)))
+def test_missing_ruptures_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    with pytest.raises(InputError, match="memprof\\[history\\]"):
+        steps.find(flat((200, 10), (210, 10)), BOUND)
 
 
 def test_score_counts_step_once() -> None:
