@@ -126,7 +126,7 @@ def test_doubt_widens_interval_where_it_is():
 def test_measured_peaks_of_strided_model():
     """A detector of pitch (swift-f0) with frames of 256 samples, recorded at four places and measured at others: 22000 and 52549 lie beside places
     where the arena needs more, and 52400 is one of these."""
-    case = json.loads((Path(__file__).parents[2] / "data" / "strided_requests.json").read_text())
+    case = json.loads((Path(__file__).parents[2] / "data" / "scale" / "requests.json").read_text())
     arena = predictions.simulated(ArenaLaw(), PEAK, replayed(msgspec.convert(case["requests"], RequestTrace), case["runs"]))
     beside = {int(samples): peak - arena.size({"samples": int(samples)}) for samples, peak in case["peak_bytes"].items()}
     assert {22000, 52400, 52549, 90000} < set(beside)
