@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from ..base import files
 from ..base.errors import InputError, os_reason
-from ..records.summary import PeakPhases, highest_phases
+from ..records.summary import PeakPhases, costs_time, highest_phases
 from ..records.types import Model
 from ..verdicts.compare import Verdict
 
@@ -40,8 +40,6 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
 )
 TRIED = "tried"  # the rule of values that no other rule proposes
 RUNTIME = "runtime"  # among a proposal's settings: another runtime of the same package
-LITTLE_TIME = 1.1  # times as long, which few mind
-_MUCH_TIME = 2  # times as long by the medians, which is a cost also where the times differ too much to tell
 _LEAST_SAVING = 512 << 10
 DEVICE = "device buffers, beside RSS"  # which are no slice of it
 # In the order in which they are stacked.
@@ -178,7 +176,7 @@ class Verified(Struct, frozen=True):
     def costs_time(self) -> bool:
         """Whether an iteration takes clearly more time, of which only a little is no matter; or, without iterations, load and prepare."""
         times, verdict = self.timed
-        return times is not None and times[1] > (_MUCH_TIME if verdict == "noise" else LITTLE_TIME) * times[0]
+        return times is not None and costs_time(*times, verdict == "noise")
 
     def saved_bytes(self, bound_bytes: int) -> tuple[float, float]:
         """What it saves of PEAK and at the end, 0 for what is within the bound of a peak (see Explanation), and for what it raises.

@@ -21,8 +21,8 @@ def tune_line(suite: Suite, order: Order, budget: str) -> str:
 
 
 def fit_line(suite: Suite, order: Order) -> str:
-    """The words for a shell that find the least limit under which a subject works. suite, order: see above."""
-    return _of_one("fit", suite, order)
+    """The words for a shell that find the least limit under which a subject works as a whole, as a container limits it. suite, order: see above."""
+    return _of_one("fit", suite, order, *(() if order.argv is not None else ("--part", "whole")))
 
 
 def _of_one(command: str, suite: Suite, order: Order, *more: str) -> str:

@@ -18,6 +18,9 @@ from .metrics import Metric
 from .modes import middle
 from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, WARMUP, Job, JobSide, Run, heading, label
 
+_LITTLE_TIME = 1.1  # times as long, which few mind
+_MUCH_TIME = 2  # times as long by the medians, which is a cost also where the times differ too much to tell
+
 _MOST_PHASES = 3  # whose names stand in a row
 _SEEN_BYTES = 100 << 10  # a difference that a table in MiB shows
 _RISE_SHARE = 0.02  # of PEAK, by which later iterations must peak above earlier ones to count as a rise
@@ -273,6 +276,11 @@ def highest_phases(heights: Sequence[tuple[str, float]], bound_bytes: int) -> Pe
     gapless = places == list(range(places[0], places[-1] + 1))
     level = [heights[place] for place in places]
     return PeakPhases(highest, tuple(name for name, _ in level), gapless, bound_bytes, most - min(peak for _, peak in level))
+
+
+def costs_time(before: float, after: float, is_noise: bool) -> bool:
+    """Whether a time is clearly longer than another, of which only a little is no matter. is_noise: the times differ too much to tell."""
+    return after > (_MUCH_TIME if is_noise else _LITTLE_TIME) * before
 
 
 def late_rise_bytes(runs: Iterable[Run]) -> int:

@@ -172,6 +172,8 @@ def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, word
         else f"{resources.spare_words(fitted) or 'nothing'} below"
     )
     first = "The first container on a machine may need as much, for the pages of its libraries are charged to it"
+    if peak_bytes > limit_bytes:
+        first += f". So no lines for a manifest follow, as these need a limit of {words(peak_bytes)} or more"
     return f"{runs}. With no limit its RSS peak is {words(peak_bytes)}, {far} the limit. {first}"
 
 
@@ -234,6 +236,8 @@ def _notes(fitted: Fitted) -> list[str]:
             "difference."
         )
     found = fitted.whole is not None and fitted.whole.least_bytes is not None and fitted.within_bytes is None
+    if short := resources.short_words(fitted):
+        notes.append(short)
     if found and fitted.exact and resources.fast_limit(fitted) is None:
         how = (
             "--max-latency 2x searches the least limit that is not much slower"

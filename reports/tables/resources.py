@@ -48,12 +48,16 @@ class Resources(Struct, frozen=True):
 
 
 def of_fit(fitted: Fitted) -> Resources | None:
-    """Of the whole run; None where no limit was found under which it works, where it was too short for its peak to be seen, and where the limit that
-    was given is below the RSS peak: it may not be enough for the first container.
+    """Of the whole run; None where no limit was found under which it works, where it was too short for its peak to be seen, where the limit that
+    was given is below the RSS peak (it may not be enough for the first container), and where `short_words` says why.
 
-    The least limit is slow, so what is requested is the least limit at full speed and a margin, or the RSS peak if none was measured. What a group is
-    charged beyond the resident set is page cache, which the kernel takes back at the limit. What others held of its files is added to a limit, for
-    which no group was charged. A limit on allocated memory is none that a container has:
+    The limit of a container is the RSS peak and a margin, so that two settings can be subtracted. The peak has the pages of all files that are
+    mapped, whoever is charged for them. What a group is charged beyond the resident set is page cache, which the kernel takes back at the limit,
+    and the kernel's memory, for which the margin is. Only where a run failed or was slow in more than its RSS peak does it need what no resident
+    set has, such as files in tmpfs: then the limit comes from those that were searched. How far a search came changes no limit.
+
+    The least limit is slow, so what is requested is the least limit at full speed and a margin, or the RSS peak if that is less or none was measured.
+    What others held of its files is added to a limit, for which no group was charged. A limit on allocated memory is none that a container has:
     then both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
     part = fitted.whole
@@ -67,14 +71,39 @@ def of_fit(fitted: Fitted) -> Resources | None:
         return Resources(*_under(fitted.within_bytes, peak.bytes, peak.words, f", {spare} above the RSS peak" if spare else ""), fitted.env)
     if not fitted.exact:
         return Resources(_resource(peak, 0), _resource(peak, MARGIN), fitted.env)
-    trials = f"which has worked {counted(part.worked, 'time')}"
-    unknown = "" if part.complete else ", as the search was not finished"
-    least = _with_held(part.least_bytes, f"the least limit of the whole run, {trials}{unknown}", fitted)
-    unmeasured = _Figure(peak.bytes, f"{peak.words}, as no limit was measured at full speed")
+    if not part.complete:
+        unfinished = _Figure(peak.bytes, f"{peak.words}, as the search was not finished")
+        return None if short_words(fitted) else Resources(_resource(unfinished, 0), _resource(peak, MARGIN), fitted.env)
     fast = fast_limit(fitted)
-    requested = _with_held(*fast, fitted) if fast is not None else max(unmeasured, least, key=lambda figure: figure.bytes)
-    highest = max(peak, least, requested, key=lambda figure: figure.bytes)
-    return Resources(_above_edge(requested, peak), _resource(highest, MARGIN), fitted.env)
+    full_speed = _with_held(*fast, fitted) if fast is not None else None
+    unmeasured = _Figure(peak.bytes, f"{peak.words}, as no limit was measured at full speed")
+    if not _short_bytes(fitted):
+        requests = _above_edge(full_speed, peak) if full_speed is not None else _resource(unmeasured, 0)
+        return Resources(requests, _resource(peak, MARGIN), fitted.env)
+    least = _with_held(part.least_bytes, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}", fitted)
+    requested = full_speed or max(unmeasured, least, key=lambda figure: figure.bytes)
+    highest = max(requested, least, peak, key=lambda figure: figure.bytes)
+    return Resources(_resource(requested, 0 if requested is unmeasured else MARGIN), _resource(highest, MARGIN), fitted.env)
+
+
+def _short_bytes(fitted: Fitted) -> int:
+    """The highest limit above the RSS peak in which a run failed, or was slow and read pages again: it needs what no resident set has. 0 for none."""
+    part = fitted.whole
+    if part is None or not part.rss_peak_bytes or not fitted.exact:
+        return 0
+    short = max(part.failed_bytes, *_starved(fitted), 0)
+    return short if short > part.rss_peak_bytes else 0
+
+
+def short_words(fitted: Fitted) -> str:
+    """Why a search that was not finished has no lines for a manifest, as a sentence; empty where it has them, or none was to be had."""
+    part, short = fitted.whole, _short_bytes(fitted)
+    if part is None or part.complete or part.least_bytes is None or fitted.within_bytes is not None or not short:
+        return ""
+    return (
+        f"No lines for a manifest: a run failed or was slow in {format_bytes(short)}, more than its RSS peak, so it needs memory that RSS does not "
+        "count, and the search for how much was not finished."
+    )
 
 
 def _with_held(limit: int, words: str, fitted: Fitted) -> _Figure:
@@ -83,11 +112,11 @@ def _with_held(limit: int, words: str, fitted: Fitted) -> _Figure:
 
 
 def _above_edge(limit: _Figure, peak: _Figure) -> Resource:
-    """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. It is above
-    the RSS peak only if the limit is."""
+    """What is requested for a limit that was searched: an edge, in which what worked six times may fail the next time. It is never above
+    the RSS peak: what others held of its files is the most that it can be, and a curve has few limits."""
     more = round(limit.bytes * (1 + MARGIN))
-    if not limit.bytes < peak.bytes < more:
-        return _resource(limit, 0 if limit.bytes == peak.bytes else MARGIN)
+    if more <= peak.bytes:
+        return _resource(limit, MARGIN)
 
     size = _rounded_up(peak.bytes, 0)
 
@@ -129,8 +158,8 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     if least_bytes is None:
         return None
     points = {point.limit_bytes: point for point in limited if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns}
-    slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
-    starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
+    slow = {limit for limit, point in points.items() if _is_slow(point, usual)}
+    starved = max(_starved(fitted), default=0)
     undisturbed = {limit for limit, point in points.items() if limit not in slow or not reads_again(point, usual)}
     late = fitted.whole.late_bytes if fitted.whole is not None else 0
     reason, starved = ("was ended by time", late) if late >= starved else ("was slow", starved)
@@ -140,6 +169,22 @@ def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
     below = f" (in {format_bytes(starved)} one {reason})" if any(limit < starved for limit in points.keys() - slow) else ""
     had = "read no page again" if fast in slow else "had full speed"
     return fast, f"the least limit in which {counted(points[fast].runs, 'run')} {had}{below}"
+
+
+def _is_slow(point: LimitPoint, usual: LimitPoint) -> bool:
+    return (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)
+
+
+def _starved(fitted: Fitted) -> list[int]:
+    """The limits from the least on in which a run was slow and read pages again from the disk."""
+    *limited, usual = fitted.curve
+    least_bytes = fitted.whole.least_bytes if fitted.whole is not None else None
+    return [
+        point.limit_bytes
+        for point in limited
+        if point.limit_bytes and least_bytes is not None and point.limit_bytes >= least_bytes
+        if _is_slow(point, usual) and (point.major_faults or 0) > (usual.major_faults or 0)
+    ]
 
 
 def reads_again(point: LimitPoint, usual: LimitPoint) -> bool:

@@ -38,16 +38,30 @@ def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: st
     for tuned in answers:
         parts += [f"{name}\n\n    {each.command}" for name, each in _named(tuned, len(answers) > 1) if _has_command(each, tuned, answer)]
     best = answer if isinstance(answer, Tuned) else answer.best
-    if best is not None and best.best is not None:
-        parts += [headline.in_program(_with_threads(best, best.best), best.best.calls, format != "text")]
-        parts += [_fit(best), _gate(best, best.best)]
+    if best is not None and best.offered is not None:
+        row = best.offered
+        parts += [_offer(best, row, size), headline.in_program(_with_threads(best, row), row.calls, format != "text")]
+        parts += [_fit(best), _gate(best, row)]
     return "\n\n".join(filter(None, parts))
 
 
-def _with_threads(tuned: Tuned, best: Recommendation) -> str:
+def _offer(tuned: Tuned, row: Recommendation, size: Unit) -> str:
+    """Which row the lines that follow are of, beside the best; empty where it is the best."""
+    best = tuned.best
+    if best is None or best is row:
+        return ""
+    timed = "an iteration" if tuned.timed == ITERATION else tuned.timed
+    time = headline.time_words(best.time / tuned.default.time, _time_verdict(best, tuned.default))
+    return (
+        f"The lines below are of #{row.number}, which has the least PEAK of all rows that take little or no more time: {size.amount(row.peak)}. "
+        f"#{best.number} (best) peaks at {size.amount(best.peak)}, and {timed} takes {time}."
+    )
+
+
+def _with_threads(tuned: Tuned, row: Recommendation) -> str:
     """The settings of a row and the number of threads, which a program sets too."""
     threads = {THREADS: str(tuned.threads)} if tuned.threads else {}
-    return shown(frozenset({**threads, **dict(best.settings)}.items()))
+    return shown(frozenset({**threads, **dict(row.settings)}.items()))
 
 
 def _fit(tuned: Tuned) -> str:
@@ -55,9 +69,9 @@ def _fit(tuned: Tuned) -> str:
     return f"The least memory in which these settings work is found by\n\n    {tuned.fit_command}" if tuned.fit_command else ""
 
 
-def _gate(tuned: Tuned, best: Recommendation) -> str:
-    """The command that holds the best settings to a budget in CI: that of the search, or one that its fresh runs would keep."""
-    runs = [run for run in tuned.runs if run.job.verifies and f"#{best.number} " in run.job.variant]
+def _gate(tuned: Tuned, row: Recommendation) -> str:
+    """The command that holds the settings of a row to a budget in CI: that of the search, or one that its fresh runs would keep."""
+    runs = [run for run in tuned.runs if run.job.verifies and f"#{row.number} " in run.job.variant]
     held = budget_proposal.proposal(baseline.entries(runs)[0]) if runs else None
     budget = exact_bytes(int(tuned.goal.budget)) if tuned.goal.budget is not None else held.word if held is not None else ""
     before, behind = tuned.gate_command
@@ -308,6 +322,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "default": _plain_proposal(tuned.default),
         "proposals": [_plain_proposal(proposal) for proposal in tuned.proposals],
         "best": None if tuned.best is None else dict(sorted(tuned.best.settings)),
+        "offered": None if tuned.offered is None else dict(sorted(tuned.offered.settings)),
         "idle": [f"{name}={value}" for name, value in tuned.idle],
         "left_out": [
             {"number": each.number, "settings": dict(sorted(each.settings)), "rival": each.rival, "error": each.error or None}

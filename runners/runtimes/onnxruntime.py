@@ -106,11 +106,11 @@ class Runtime:
             ("onnx", "ort"),
             "onnx",
             "onnx: the model's file as it is; ort: converted to ONNX Runtime's own format, which holds the graph as optimised: "
-            "write the .ort file on the kind of CPU that runs it",
+            "write the .ort file while you build the image, on the kind of CPU that runs it: converting takes the default's peak",
             acts="build",
             call={
                 "ort": 'SessionOptions.optimized_model_filepath and add_session_config_entry("session.save_model_format", "ORT") write the .ort '
-                "file on the kind of CPU that runs it, and InferenceSession loads that file in place of the .onnx file"
+                "file while you build the image, on the kind of CPU that runs it, and InferenceSession loads that file in place of the .onnx file"
             },
         ),
         Knob(

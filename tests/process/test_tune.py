@@ -532,6 +532,7 @@ def test_tune_variables_of_runtime(memprof, imagined, folder):
     assert answer["given"] == {"env.MALLOC_TOP_PAD_": "0"}
     line = shlex.split(answer["fit_command"])
     assert line[:5] == ["memprof", "fit", "model.bin", "-r", "./mine.py"] and "MALLOC_TOP_PAD_=0" in line
-    assert {f"{name}={value}" for name, value in (answer["best"] or {}).items() if not name.startswith("env.")} <= set(line)
+    assert line[-2:] == ["--part", "whole"], "a container limits a whole run"
+    assert {f"{name}={value}" for name, value in (answer["offered"] or {}).items() if not name.startswith("env.")} <= set(line)
     refused = memprof(*line[1:], "--by", "cgroup", "--max-latency", "none", cwd=folder)
     assert refused.returncode == 2 and "none" in refused.stderr, "fit takes each word of the command"

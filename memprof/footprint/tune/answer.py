@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from ...base.units import counted, format_bytes
 from ...campaign.fleet.search_client import Machines
+from ...records.summary import costs_time
 from ...records.types import Run
 from ...subjects.order import Order
 from ...subjects.settings import options
@@ -111,8 +112,8 @@ class Tuned(Struct, frozen=True):
     were to try; untried: how many of them were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
     unverified: settings of the front for whose fresh runs there was no time. baseline: what the default holds
     before a model is loaded, in bytes, None for a program. beaten: settings below the default's peak that were not measured again, as the trials of
-    a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the best settings.
-    fit_command: a command line that finds the least limit under which they work, empty where they were measured elsewhere.
+    a proposal had less PEAK and less time, the least peak first. gate_command: see memprof.footprint.fit.Fitted, for the settings of `offered`.
+    fit_command: a command line that finds the least limit under which these work, empty where they were measured elsewhere.
     time_noise: by how much the default's times in the search differ, as a share of the least.
     """
 
@@ -149,6 +150,11 @@ class Tuned(Struct, frozen=True):
     gate_command: tuple[str, str] = ("", "")
     fit_command: str = ""
     time_noise: float = 0.0
+
+    @property
+    def offered(self) -> Recommendation | None:
+        """The row that most users want: see `offer_of`."""
+        return offer_of(self.goal, self.default, self.proposals, self.best)
 
     @property
     def unmet(self) -> str:
@@ -278,6 +284,22 @@ def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendat
     within = [proposal for proposal in proposals if not proposal.changes_outputs]
     within = [proposal for proposal in within if not over_time(goal, default, proposal)]
     return min(within, key=lambda proposal: proposal.peak, default=None)
+
+
+def offer_of(
+    goal: Goal, default: Recommendation, proposals: Sequence[Recommendation], best: Recommendation | None
+) -> Recommendation | None:
+    """The row whose settings are handed on: the best, or where the goal is the least peak alone, the least peak that costs no time worth minding, if
+    it is below the default's."""
+    if goal.budget is not None or goal.max_time is not None:
+        return best
+    quick = [
+        row
+        for row in proposals
+        if row.peak < default.peak and not row.changes_outputs
+        if not costs_time(default.time, row.time, not _apart(row.times, default.times))
+    ]
+    return min(quick, key=lambda row: row.peak, default=best)
 
 
 def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:

@@ -44,6 +44,7 @@ from .answer import (
     apart,
     best_of,
     command_of,
+    offer_of,
     rivals,
     shown,
 )
@@ -496,7 +497,7 @@ class _Tuner:
         if sure:
             numbered = enumerate(verified)
             left_out += [LeftOut(number, each, error=failures[each]) for number, each in numbered if each in failures]
-        next_subject = self._next_subject(best or default)
+        next_subject = self._next_subject(offer_of(goal, default, kept, best) or default)
         return Tuned(
             model=self._model.name,
             runtime=self._subject.name,
@@ -531,13 +532,13 @@ class _Tuner:
             time_noise=self._search.time_noise(),
         )
 
-    def _next_subject(self, best: Recommendation) -> tuple[Suite, Order]:
-        """The suite of the search with the best settings, and its order."""
+    def _next_subject(self, row: Recommendation) -> tuple[Suite, Order]:
+        """The suite of the search with the settings of a row, and its order."""
         request, own = self._request, self._request.suite.only
-        order = self._order(best.settings, shown(best.settings))
+        order = self._order(row.settings, shown(row.settings))
         if self._subject.is_program:
             return request.suite, order
-        values = apart(best.settings, request.defaults)
+        values = apart(row.settings, request.defaults)
         env = {name.removeprefix(ENV): value for name, value in {**request.defaults, **values.filled}.items()}
         variant = replace(own, set={**own.set, **values.knobs}, threads=values.threads or request.threads[:1], env={**own.env, **env})
         return replace(request.suite, variants=(variant,), runtimes=()), order

@@ -149,7 +149,8 @@ def test_failures_are_counted():
             (60, 85),
             {"charged": 60},
             "Its group used all of it: there the kernel drops pages of files, and reads them again when needed. "
-            "With no limit its RSS peak is 85.0 MiB, 25.0 MiB more than the limit. The first container on a machine may need as much",
+            "With no limit its RSS peak is 85.0 MiB, 25.0 MiB more than the limit. The first container on a machine may need as much, for the "
+            "pages of its libraries are charged to it. So no lines for a manifest follow, as these need a limit of 85.0 MiB or more.",
         ),
         (
             (60, 40),
@@ -176,6 +177,7 @@ def test_verdict_within_limit(part, changes, words):
     assert words in text
     sure = least is not None and whole.complete
     assert ("resources:" in text) == ("    memprof gate --budget 60MiB -- m" in text) == (sure and peak <= least)
+    assert ("no lines for a manifest follow" in text) == (sure and peak > least)
     assert ("    memprof tune m --budget 60MiB" in text) == (not sure or peak > least)
     assert (fitted.unmet == "") == sure
 

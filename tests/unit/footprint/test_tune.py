@@ -122,6 +122,39 @@ def test_answer_names_fit():
     assert "is found by" not in render(replace(answer, fit_command=""))
 
 
+def test_lines_are_of_quick_row():
+    """The best may be slow for little memory: words, fit and gate are of the least PEAK at about the default's time, and the best stands beside."""
+    default, slow, quick, noisy = (
+        replace(proposal(number, size * MIB, (time,) * 4 + (last,)), calls=(f"so.row = {number}",))
+        for number, size, time, last in ((0, 92, 1e8, 1.2e8), (1, 77, 2.9e8, 2.9e8), (2, 78, 1.05e8, 1.3e8), (3, 79, 1.4e8, 0.9e8))
+    )
+    runs = [
+        replace(each, job=replace(each.job, verifies=True))
+        for number, size in ((1, 60), (2, 70))
+        for each in (sample_runs.run(f"#{number} x", repeat, memory={"EXECUTE": (10, size)}) for repeat in (1, 2, 3))
+    ]
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), default, (slow, quick), slow, (), (), 9, True, True, 1e-3),
+        runs=tuple(runs),
+        gate_command=("memprof gate --budget", ""),
+    )
+    text = render(answer)
+    assert "| #1 (best) |" in text and "In your program, for `copies=2`: `so.row = 2`." in text and "so.row = 1" not in text
+    said = "are of #2, which has the least PEAK of all rows that take little or no more time: 78.0 MiB. #1 (best) peaks at 77.0 MiB, and"
+    assert f"The lines below {said} an iteration takes 2.9 times as long." in text
+    assert text.endswith("    memprof gate --budget 71MiB")
+    plain = json.loads(render(answer, format="json"))
+    assert (plain["best"], plain["offered"]) == ({"copies": "1"}, {"copies": "2"})
+
+    assert replace(answer, proposals=(slow, noisy)).offered is noisy, "40% within noise is no cost that is known"
+    for goal in (search.Goal(max_time=3.0), search.Goal(budget=90 * MIB)):
+        assert replace(answer, goal=goal).offered is slow, "the user gave what it may cost"
+    for others in ((slow,), (slow, replace(quick, changes_outputs=True)), (slow, replace(quick, peak=93.0 * MIB))):
+        alone = replace(answer, proposals=others)
+        assert alone.offered is slow and "The lines below" not in render(alone)
+    assert replace(answer, proposals=(), best=None).offered is None
+
+
 def test_beaten_settings_are_named():
     best = proposal(1, 60 * MIB)
     beaten = [search.TrialPoint(frozenset({("level", str(number))}), (60 + number) * MIB, 2e8, 1) for number in range(1, 6)]

@@ -26,8 +26,8 @@ from memprof.reports.tables import fit, resources, scale
 MIB = 1 << 20
 
 
-def of_part(least: float | None, peak: float, **changes: object) -> resources.Resources | None:
-    part = PartLimit("whole run", None if least is None else int(least * MIB), int(peak * MIB), None, 12, 6)
+def of_part(least: float | None, peak: float, failed: float = 0, **changes: object) -> resources.Resources | None:
+    part = PartLimit("whole run", None if least is None else int(least * MIB), int(peak * MIB), None, 12, 6, int(failed * MIB))
     return resources.of_fit(fit_results.made(parts=(part,), **changes))
 
 
@@ -45,6 +45,50 @@ def test_fit_requests_no_slow_limit() -> None:
     )
     searched = fit.render(fit_results.made(curve=once, max_time=2.0))
     assert "--max-latency" not in searched and "No limit was measured at full speed" in searched
+
+
+def test_fit_limits_can_be_subtracted() -> None:
+    """An RSS peak has the pages that others held: a limit and these make no more than it, and how far a search came changes nothing."""
+    plain = LimitPoint(None, 1e7, 0.0, 0.0, runs=3)
+    fast = (LimitPoint(int(84.3 * MIB), 1e7, 0.0, 0.0, runs=3), plain)
+    held = HeldFiles(int(18.9 * MIB))
+    default = of_part(76.7, 92.8, curve=fast, held=held)
+    tuned = of_part(54.4, 77.9, curve=(LimitPoint(int(54.4 * MIB), 1e7, 0.0, 0.0), plain), held=held)
+    assert default is not None and tuned is not None
+    assert [each.limits.figure for each in (default, tuned)] == [f"the RSS peak with no limit: {size} MiB" for size in (92.8, 77.9)]
+    assert (default.limits.bytes, tuned.limits.bytes) == (103 * MIB, 86 * MIB)
+    more = "84.3 MiB + 18.9 MiB of its files that other processes held + 10% = 113.5 MiB"
+    assert default.requests.figure == f"the RSS peak with no limit, as the least limit at full speed would be more ({more}): 92.8 MiB"
+    assert default.requests.bytes == 93 * MIB
+
+
+@pytest.mark.parametrize(("least", "failed"), [(121.6, 60.8), (80, 79), (94, 92)])
+def test_unfinished_search_sets_no_limit(least: float, failed: float) -> None:
+    """The upper end of a bisection is no least limit."""
+    part = PartLimit("whole run", int(least * MIB), 92 * MIB, None, 2, 1, int(failed * MIB), complete=False)
+    curve = (LimitPoint(int(least * MIB), 1e7, 0.0, 0.0), LimitPoint(None, 1e7, 0.0, 0.0, runs=3))
+    fitted = fit_results.made(parts=(part,), curve=curve, held=HeldFiles(int(18.4 * MIB)))
+    found = resources.of_fit(fitted)
+    assert found is not None and "No lines for a manifest" not in fit.render(fitted)
+    assert (found.requests.figure, found.requests.bytes) == (
+        "the RSS peak with no limit, as the search was not finished: 92.0 MiB",
+        92 * MIB,
+    )
+    assert (found.limits.figure, found.limits.bytes) == ("the RSS peak with no limit: 92.0 MiB", 102 * MIB)
+
+
+def test_failure_above_peak_needs_more_than_peak() -> None:
+    """A file in tmpfs is in no resident set: the limits that were searched count, or nothing while these are not known."""
+    fast = (LimitPoint(80 * MIB, 1e7, 0.0, 0.0, runs=6), LimitPoint(None, 1e7, 0.0, 0.0, runs=3))
+    part = PartLimit("whole run", 80 * MIB, 30 * MIB, None, 12, 6, 79 * MIB)
+    found = resources.of_fit(fit_results.made(parts=(part,), curve=fast, held=HeldFiles(10 * MIB)))
+    assert found is not None and found.requests.bytes == found.limits.bytes == 99 * MIB
+    assert found.limits.figure.startswith("the least limit in which 6 runs had full speed: 80.0 MiB + 10.0 MiB")
+
+    cut = fit_results.made(parts=(replace(part, complete=False),), curve=fast)
+    assert resources.of_fit(cut) is None
+    assert "- No lines for a manifest: a run failed or was slow in 79.0 MiB, more than its RSS peak" in (text := fit.render(cut))
+    assert "resources:" not in text
 
 
 def test_fit_limit_has_margin_above_peak() -> None:
@@ -107,16 +151,24 @@ def check_sums(comment: str, memory: int) -> None:
     some.one_of(some.just(0), some.integers(1, 100_000)),
     some.one_of(some.floats(0.5, 2), some.floats(1.0, 1.11)),
     some.booleans(),
+    some.booleans(),
 )
-@example(12_800, 0, 0.9, True)  # 50 MiB, and 10% make 55 MiB
-@example(10_754, 0, 1.2, False)  # 42.008 MiB are 43 MiB, which 42.0 MiB are not
+@example(12_800, 0, 0.9, True, True)  # 50 MiB, and 10% make 55 MiB
+@example(10_754, 0, 1.2, False, False)  # 42.008 MiB are 43 MiB, which 42.0 MiB are not
 @examples(200)
-def test_comments_follow_from_their_figures(pages: int, held: int, peak: float, fast: bool) -> None:
-    """Whatever the sizes are, whoever adds up the figures of a comment, as they are shown, gets the memory below it."""
+def test_comments_follow_from_their_figures(pages: int, held: int, peak: float, fast: bool, failed: bool) -> None:
+    """Whatever the sizes are, whoever adds up the figures of a comment, as they are shown, gets the memory below it. The limit is 10% above the RSS
+    peak, unless a run failed in more than that or was slow there for lack of pages."""
     least = pages * 4096
     curve = (LimitPoint(least, 1e7 if fast else 9e8, 0.0, 9.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0, runs=3))
-    found = of_part(least / MIB, max(1, round(peak * (pages + held))) / 256, curve=curve, held=HeldFiles(held * 4096))
-    assert found is not None
+    top = max(1, round(peak * (pages + held))) / 256
+    below = (pages - 1) / 256 if failed else 0
+    found = of_part(least / MIB, top, below, curve=curve, held=HeldFiles(held * 4096))
+    assert found is not None and found.requests.bytes <= found.limits.bytes
+    if below <= top and (fast or least / MIB <= top):
+        assert found.limits.figure.startswith("the RSS peak with no limit: ")
+    else:
+        assert found.limits.bytes > 1.1 * least - 1
     comments = re.findall(r"  (?:requests|limits):  # (.*)\n    memory: ([0-9]+)Mi", resources.yaml(found))
     assert len(comments) == 2
     for comment, memory in comments:
@@ -170,13 +222,13 @@ def test_fit_requests_full_speed() -> None:
             "the least limit in which 3 runs had full speed (in 50.0 MiB one was ended by time): 52.0 MiB",
         ),  # a run took too long in 50 MiB
         (51, 0, 51, "the RSS peak with no limit, as the least limit at full speed would be more (48.0 MiB + 10% = 52.8 MiB): 51.0 MiB"),
-        (40, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),
+        (40, 0, 53, "the least limit in which 6 runs had full speed: 48.0 MiB"),  # a run failed in more than its RSS peak
     ],
 )
 def test_fit_requests_more_than_edge(peak: int, late: int, requested: int, figure: str) -> None:
     """The least limit that was searched is one that fails at times."""
     curve = (LimitPoint(48 * MIB, 1e7, 0.0, 0.0, runs=6), LimitPoint(52 * MIB, 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0))
-    part = PartLimit("whole run", 48 * MIB, peak * MIB, None, 12, 6, late_bytes=late * MIB)
+    part = PartLimit("whole run", 48 * MIB, peak * MIB, None, 12, 6, 47 * MIB, late_bytes=late * MIB)
     found = resources.of_fit(fit_results.made(parts=(part,), curve=curve))
 
     assert found is not None and (found.requests.bytes, found.requests.figure) == (requested * MIB, figure)
@@ -215,11 +267,14 @@ def test_fit_limit_names_its_own_figure() -> None:
     """It is never below the request, and the comment beside it says which figure it comes from."""
     doubled = (LimitPoint(57 * MIB, 9e8, 0.0, 9.0), LimitPoint(115 * MIB, 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0))
     found = of_part(57, 68, curve=doubled)
-    assert found is not None and (found.requests.bytes, found.limits.bytes) == (127 * MIB, 127 * MIB)
-    assert found.limits.figure == found.requests.figure == "the least limit in which 3 runs had full speed: 115.0 MiB"
+    assert found is not None and (found.requests.bytes, found.limits.bytes) == (68 * MIB, 75 * MIB)
+    starved = of_part(57, 50, curve=doubled)  # slow for lack of pages in more than the RSS peak: its page cache counts
+    assert starved is not None and (starved.requests.bytes, starved.limits.bytes) == (127 * MIB, 127 * MIB)
+    assert starved.limits.figure == starved.requests.figure == "the least limit in which 3 runs had full speed: 115.0 MiB"
 
     slow = of_part(82, 73, curve=(LimitPoint(82 * MIB, 9e8, 0.0, 9.0), LimitPoint(None, 1e7, 0.0, 0.0)))
     assert slow is not None and slow.limits.figure == "the least limit of the whole run, which has worked 6 times: 82.0 MiB"
+    assert slow.requests.figure == slow.limits.figure
 
 
 def test_limit_of_allocated_memory_counts_for_nothing() -> None:
