@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from memprof.base.units import format_change
 from memprof.records.types import PEAK
 from memprof.reports.tables import grid
 from memprof.reports.tables.grid import Section, TextTable
@@ -50,7 +51,7 @@ def _cells(history: History, line: MetricLine) -> Iterable[str]:
     for place, samples in zip(line.places, line.samples, strict=True):
         arrow = ""
         if step := steps.get(place):
-            share = f" {step.share:+.1%}" if step.share is not None else ""
+            share = f" {format_change(step.share)}" if step.share is not None else ""
             arrow = f" {'▲' if step.size > 0 else '▼'}{share}"
         yield f"{history.commits[place].short}: {grid.number(median(samples) / _MIB)}{arrow}"
 

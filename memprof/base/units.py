@@ -107,6 +107,11 @@ def format_bytes(count: float) -> str:
     return f"{sign}{size:.2f} GiB"
 
 
+def format_change(share: float) -> str:
+    """A change as a share of what it is a change of: 0.045 is `+4.5%`. From ten times as much on it is the ratio, `1,600 times`."""
+    return f"{1 + share:,.0f} times" if share >= 9 else f"{share:+.1%}"
+
+
 def format_bound(count: float) -> str:
     """The bound of a peak as people read it, never less than it is: in MiB with two digits, rounded up."""
     return f"{math.ceil(count / (1 << 20) * 100) / 100:.2f} MiB"

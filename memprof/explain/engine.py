@@ -29,7 +29,7 @@ from ..programs import native
 from ..programs.runtimes import native_twin
 from ..records import store
 from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
-from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
+from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Mark, Run
 from ..subjects.job_command import heap_record
 from ..subjects.order import Order, assumed_words
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
@@ -139,9 +139,22 @@ def measured(run: Run) -> tuple[PhaseFigures, ...]:
             mark.rss_end_bytes,
             mark.time_ns,
             int(statistics.median(mark.times_ns)) if mark.times_ns else None,
+            _inside_of(mark, run.marks),
         )
         for mark in run.marks
     )
+
+
+def _inside_of(mark: Mark, marks: Iterable[Mark]) -> str:
+    """The name of the shortest phase that encloses this one; empty if none does."""
+    around = [outer for outer in marks if _encloses(outer, mark)]
+    return min(around, key=lambda outer: outer.time_ns).phase if around else ""
+
+
+def _encloses(outer: Mark, mark: Mark) -> bool:
+    """Whether a phase lasts longer than another on both sides. One whose calls lie around the other does so too, but need not have its peak."""
+    is_around = outer.begin_ns <= mark.begin_ns and mark.end_ns <= outer.end_ns and outer.time_ns > mark.time_ns
+    return is_around and mark.height_bytes - outer.height_bytes < _TRIP_LEAST
 
 
 def _iterations(plain: Run) -> list[int]:
@@ -185,6 +198,7 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
                 f"{'lines' if by_lines else 'functions'}: copies of weights that it holds only then are in no figure. With marks (memprof marks)"
                 f"{'' if by_lines else ', or with functions inside it as phases,'} they are; {_heap_profile(order.job)}"
                 for phase, (_, height, ground) in transients.items()
+                if not _is_reached_inside(phase, plain)
             ]
     if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
         # The process that was started is the one that is stopped.
@@ -278,6 +292,14 @@ def _transients(plain: Run) -> dict[str, tuple[int, int, str]]:
         if mark.phase not in (STARTUP, EXECUTE, RUN) and mark.rss_end_bytes and mark.height_bytes - level >= _TRIP_LEAST:
             found[mark.phase] = (level, mark.height_bytes - level, ground)
     return found
+
+
+def _is_reached_inside(phase: str, plain: Run) -> bool:
+    """Whether a phase inside this one comes near its peak: the look at the end of that one, or the remark on it, tells of the peak."""
+    outer = plain.mark(phase)
+    return outer is not None and any(
+        _encloses(outer, mark) and outer.height_bytes - mark.height_bytes < _TRIP_LEAST for mark in plain.marks
+    )
 
 
 def _unread(read: Sequence[TableUse], index: Index | None, accounts: Sequence[PhaseAccount]) -> int:

@@ -206,7 +206,7 @@ def transient(facts: Facts) -> Iterator[Finding]:
     if not phases or all(_holds_copies(facts, phase) for phase in phases):
         return
     worst = max(phases, key=lambda phase: phase.rss_peak_bytes)
-    looks = [facts.phase(f"{phase.name}/peak") for phase in phases]
+    looks = [facts.near_peak(phase) for phase in phases]
     evidence = [
         *(text for phase, look in zip(phases, looks, strict=True) for text in _peak_evidence(facts, phase, look)),
         f"without {'that' if len(phases) == 1 else 'these'}, PEAK is {format_bytes(without)}, which is"
@@ -240,7 +240,7 @@ def _without_look(facts: Facts) -> Iterator[Advice]:
 def _momentary(facts: Facts) -> tuple[list[PhaseFigures], int]:
     """The fewest phases that peak above their ends and without whose transients PEAK would be less, as they ran, and that PEAK; none where
     a phase that stays as high has it too."""
-    highest = sorted(facts.measured, key=lambda phase: -phase.rss_peak_bytes)
+    highest = sorted(_outermost(facts), key=lambda phase: -phase.rss_peak_bytes)
     for count, last in enumerate(highest, 1):
         if last.name in (STARTUP, EXECUTE) or last.rss_end_bytes is None:
             break
@@ -251,15 +251,30 @@ def _momentary(facts: Facts) -> tuple[list[PhaseFigures], int]:
     return [], 0
 
 
+def _outermost(facts: Facts) -> list[PhaseFigures]:
+    """The phases in which no other has a part: what one of its steps holds at that step's end may be gone at the end of the whole phase. A phase that
+    has the load or the timed iterations inside it is the program around them: it counts where it has a higher peak than they have."""
+
+    def inner(outer: PhaseFigures) -> list[PhaseFigures]:
+        return [phase for phase in facts.measured if facts.encloses(outer, phase)]
+
+    around = [phase for phase in facts.measured if any(step.name in (MODEL_LOAD, EXECUTE) for step in inner(phase))]
+    higher = [phase for phase in around if phase.rss_peak_bytes - max(step.rss_peak_bytes for step in inner(phase)) >= facts.least]
+    steps = [step for phase in facts.measured if phase not in around for step in inner(phase)]
+    return [phase for phase in facts.measured if phase in higher or (phase not in around and phase not in steps)]
+
+
 def _holds_copies(facts: Facts, phase: PhaseFigures) -> bool:
     """Whether near its peak a phase has copies of weights that are gone at its end."""
-    look, end = facts.phase(f"{phase.name}/peak"), facts.phase(phase.name)
+    look, end = facts.near_peak(phase), facts.phase(phase.name)
     return look is not None and end is not None and (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0) >= facts.least
 
 
 def _peak_evidence(facts: Facts, phase: PhaseFigures, look: PhaseLook | None) -> Iterator[str]:
     """How far a phase peaks above its end, and of what."""
     yield from peaks(facts, phase, look)
+    if look is not None and look.name not in (phase.name, f"{phase.name}/peak"):
+        yield f"{look.name} runs inside it, and comes to that peak"
     end = facts.phase(phase.name)
     if look is None or end is None:
         return

@@ -131,13 +131,17 @@ class PhaseLook(Struct, frozen=True):
 
 
 class PhaseFigures(Struct, frozen=True):
-    """A phase of the plain run: its peak, its end, its duration (ns) and the median of its iterations."""
+    """A phase of the plain run: its peak, its end, its duration (ns) and the median of its iterations.
+
+    inside: the phase that encloses it and has its peak too, such as the caller of a function; empty if there is none.
+    """
 
     name: str
     rss_peak_bytes: int
     rss_end_bytes: int | None
     time_ns: int
     iteration_ns: int | None = None
+    inside: str = ""
 
     @property
     def transient_bytes(self) -> int:

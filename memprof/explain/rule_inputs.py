@@ -52,6 +52,20 @@ class Facts(Struct, frozen=True):
         """The look of that name."""
         return next((look for look in self.phases if look.name == name), None)
 
+    def encloses(self, outer: PhaseFigures, phase: PhaseFigures) -> bool:
+        """Whether a phase runs inside another, or inside one that does."""
+        above = {figures.name: figures.inside for figures in self.measured}
+        name = phase.inside
+        while name and name != outer.name:
+            name = above.get(name, "")
+        return name == outer.name
+
+    def near_peak(self, phase: PhaseFigures) -> PhaseLook | None:
+        """The look near a phase's peak: inside it, or at the end of a phase that runs inside it and comes near that peak."""
+        inner = [self.phase(figures.name) for figures in self.measured if self.encloses(phase, figures)]
+        near = [look for look in inner if look is not None and phase.rss_peak_bytes - look.rss_bytes < self.least]
+        return self.phase(f"{phase.name}/peak") or max(near, key=lambda look: look.rss_bytes, default=None)
+
     @property
     def steady(self) -> PhaseLook | None:
         """The last look: memory that stays."""

@@ -11,21 +11,25 @@ The format (heaptrack's accumulatedtracedata.cpp, version 1 to 3; every number h
     c MS      R PAGES       the time, the resident set
 
 The massif export of heaptrack_print is not used: that of 1.4 announces children that it leaves out, has no peak tree, and takes its times from
-a timer. The recording holds every allocation, so the peak found here is exact. The time of an allocation is only known to lie between two
+a timer. The recording holds every allocation, so the peak found here is exact, but for blocks that only heaptrack needs: its own library, which it
+preloads, links libstdc++, whose initialiser allocates a pool of 72,704 bytes. The time of an allocation is only known to lie between two
 timestamps: they are mostly 10 ms apart, but half a second was seen while threads waited for heaptrack's lock.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
+import re
 import shutil
 import subprocess
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum, auto
 from pathlib import Path
 from typing import IO, cast
 
@@ -48,6 +52,7 @@ _TREES = 24
 _MOST_ENTRIES = 20_000_000
 _INT64 = (1 << 63) - 1
 _LONGEST_LINE = 1 << 22
+_CXX, _LOADER = re.compile(rb"libstdc\+\+\.so"), re.compile(rb"ld(?:-|64|\.so)")  # of modules' names
 
 
 def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
@@ -55,8 +60,9 @@ def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
 
     Raises InputError if the file is damaged or was not interpreted (`heaptrack --raw`), or if zstd is not installed.
     """
-    course = _course(path)
-    return _SecondPass(path, _wanted(course, phases)).profile()
+    left_out = _blocks_of_preload(path)
+    course = _course(path, left_out)
+    return _SecondPass(path, _wanted(course, phases), left_out).profile()
 
 
 def has_begun(path: Path) -> bool:
@@ -124,6 +130,56 @@ def _bounded(file: IO[bytes], path: Path) -> Iterator[bytes]:
         return
 
 
+# -- blocks that heaptrack alone needs
+
+
+class _Caller(Enum):
+    """Who is in a trace, as far as it matters whose libstdc++ is."""
+
+    NOBODY = auto()
+    LOADER = auto()  # the dynamic linker alone
+    INITIALISER = auto()  # libstdc++'s, called by the dynamic linker
+    PROGRAM = auto()
+
+
+def _blocks_of_preload(path: Path) -> frozenset[int]:
+    """The kinds of allocations that libstdc++'s initialiser made for heaptrack: none if any other block came through libstdc++, for then the program
+    has that library itself. Damage is left to the passes that follow."""
+    modules, instructions, callers = [b""], [b""], [_Caller.NOBODY]
+    has_cxx, found, kinds = [False], set[int](), 0
+    with _lines(path) as lines, suppress(ValueError, IndexError):
+        for line in lines:
+            kind = line[0]
+            if kind == 115:  # s
+                modules.append(os.path.basename(line[2:].rstrip(b"\n")))
+            elif kind == 105:  # i
+                words = line.split()
+                instructions.append(modules[int(words[2], 16)] if len(words) > 2 else b"")
+            elif kind == 116:  # t
+                instruction, parent = (int(word, 16) for word in line.split()[1:3])
+                module = instructions[instruction]
+                is_cxx = _CXX.match(module) is not None
+                callers.append(_caller(callers[parent], module, is_cxx))
+                has_cxx.append(is_cxx or has_cxx[parent])
+            elif kind == 97:  # a
+                trace = int(line.split()[2], 16)
+                if callers[trace] is _Caller.INITIALISER:
+                    found.add(kinds)
+                elif has_cxx[trace]:
+                    return frozenset()
+                kinds += 1
+    return frozenset(found)
+
+
+def _caller(above: _Caller, module: bytes, is_cxx: bool) -> _Caller:
+    """Who is in a trace that a frame of this module ends."""
+    if _LOADER.match(module) and above in (_Caller.NOBODY, _Caller.LOADER):
+        return _Caller.LOADER
+    if above is _Caller.INITIALISER or (is_cxx and above is _Caller.LOADER):
+        return _Caller.INITIALISER
+    return _Caller.PROGRAM
+
+
 # -- first pass: the course of the total
 
 
@@ -146,7 +202,8 @@ class _Course:
         self.events.append(event)
 
 
-def _course(path: Path) -> _Course:
+def _course(path: Path, left_out: Collection[int]) -> _Course:
+    """left_out: the kinds of allocations that do not count."""
     course, sizes = _Course(), array("q")
     total = event = number = begin = high = high_event = 0
     time = 0.0
@@ -169,7 +226,7 @@ def _course(path: Path) -> _Course:
                 elif kind == 97:  # a
                     if len(sizes) >= _MOST_ENTRIES:
                         raise ValueError("more kinds of allocations than can be")
-                    sizes.append(int(line.split()[1], 16))
+                    sizes.append(0 if len(sizes) in left_out else int(line.split()[1], 16))
                 elif kind == 99:  # c
                     now = float(_small(line.split()[1]))
                     if high > max(begin, total):
@@ -270,8 +327,8 @@ def _largest(course: _Course, places: Sequence[int]) -> int:
 
 
 class _SecondPass:
-    def __init__(self, path: Path, wanted: Mapping[int, Sequence[_Moment]]) -> None:
-        self._path, self._wanted = path, wanted
+    def __init__(self, path: Path, wanted: Mapping[int, Sequence[_Moment]], left_out: Collection[int]) -> None:
+        self._path, self._wanted, self._left_out = path, wanted, left_out
         self._strings: list[str] = [""]
         self._instructions: list[tuple[int, ...]] = [()]  # frames, the innermost first
         self._instruction, self._parent = array("i", [0]), array("i", [0])  # of traces
@@ -323,7 +380,7 @@ class _SecondPass:
             numbers = _numbers(line)
             size, trace = numbers[0], numbers[1]
             self._parent[trace]  # an IndexError if there is no such trace
-            self._size.append(size)
+            self._size.append(0 if len(self._size) in self._left_out else size)
             self._trace.append(trace)
             self._live.append(0)
         elif kind == 116:  # t
@@ -364,7 +421,7 @@ class _SecondPass:
         least = total / SMALLEST
         by_trace: dict[int, int] = defaultdict(int)
         for kind, count in enumerate(self._live):
-            if count > 0:
+            if count > 0 and kind not in self._left_out:
                 by_trace[self._trace[kind]] += count * self._size[kind]
         trie = Trie(0)
         for trace, size in by_trace.items():

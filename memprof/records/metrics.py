@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from ..base.errors import UsageError, near_or_all
-from ..base.units import format_bytes, format_duration, format_number
+from ..base.units import format_bytes, format_change, format_duration, format_number
 from .types import PEAK, STARTUP, Mark, Run
 
 BYTES, NS, COUNT = "bytes", "ns", "count"
@@ -236,5 +236,5 @@ def amount(metric: str, value: float) -> str:
 
 def signed(metric: str, value: float, beside: float) -> str:
     """A difference as people read it, with its share of the value beside it: `+2.0 MiB, +4.5%`."""
-    share = f", {value / beside:+.1%}" if beside else ""
+    share = f", {format_change(value / beside)}" if beside else ""
     return f"{'+' if value >= 0 else '-'}{amount(metric, abs(value))}{share}"

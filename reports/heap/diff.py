@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memprof.base.terminal_text import plain
-from memprof.base.units import counted, format_bytes
+from memprof.base.units import counted, format_bytes, format_change
 from memprof.heap import phrases
 from memprof.heap.diff import Diff, DiffSide, SiteChange
 from memprof.heap.frames import By
@@ -96,7 +96,12 @@ def headline(diff: Diff) -> str:
 
 
 def _share(growth: int, before: int) -> str:
-    """A growth as a share, `+12.0%`; a share below a tenth of a percent in words, for a sign would stand before a zero."""
+    """A growth as a share, `+12.0%`, or as a ratio where the later is ten times the earlier.
+
+    A share below a tenth of a percent is in words, for a sign would stand before a zero.
+    """
+    if growth >= 9 * before:
+        return format_change(growth / before)
     text = phrases.share(abs(growth), before)
     if text[0] in "<>":
         return f"{'less' if text[0] == '<' else 'more'} than {text[1:]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ from memprof.explain.records import Explanation, PhaseLook
 from memprof.records.metrics import BYTES
 
 from ..fills import Fill
-from ..tables.explain import FILLS, headline, lead, short, title, visible, warned
+from ..tables.explain import FILLS, headline, heads, lead, title, visible, warned
 from ..tables.grid import choose_unit, number
 from . import lettering, style
 from .sheet import LegendEntry, Sheet
@@ -28,9 +28,9 @@ def draw(explanation: Explanation) -> Figure:
     if not explanation.phases:
         raise InputError("the child was never looked at, so there is no waterfall to draw")
     names = visible(explanation)
-    transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
+    above = [_above(phase, explanation) for phase in explanation.phases]
     legend = [LegendEntry(name, fill=FILLS[name]) for name in names]
-    if any(_above(phase, transients) for phase in explanation.phases):
+    if any(above):
         legend.append(LegendEntry("the phase's peak above its end", fill=_TRANSIENT))
     found = [headline(finding, explanation.peak_bound_bytes) for finding in explanation.findings]
     row = 0.46
@@ -45,9 +45,8 @@ def draw(explanation: Explanation) -> Figure:
             *(f"{place}. {text}" for place, text in enumerate(found[1:3], 2)),
         ],
     )
-    heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
-    indent = max(lettering.width(head) for head in heads) + 0.3
-    above = [_above(phase, transients) for phase in explanation.phases]
+    labels = [lettering.label(head, 1.7) for head in heads(explanation, explanation.phases)]
+    indent = max(lettering.width(label) for label in labels) + 0.3
     tops = [phase.whole_bytes + more for phase, more in zip(explanation.phases, above, strict=True)]
     unit = choose_unit(BYTES, tops)
     totals = [_total(phase, more, unit.size) for phase, more in zip(explanation.phases, above, strict=True)]
@@ -58,7 +57,7 @@ def draw(explanation: Explanation) -> Figure:
     limit = max(top / unit.size / (1 - room / inches) for top, room in zip(tops, rooms, strict=True))
     axes.set_xlim(0, limit)
     axes.set_ylim(len(explanation.phases) - 0.5, -0.5)
-    axes.set_yticks(range(len(explanation.phases)), heads)
+    axes.set_yticks(range(len(explanation.phases)), labels)
     axes.tick_params(axis="y", length=0, labelsize=style.BODY)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.grid(axis="x")
@@ -75,9 +74,10 @@ def _total(phase: PhaseLook, above: int, unit: float) -> str:
     return f"{number(phase.rss_bytes / unit)}{peak}{f' and {number(phase.device_bytes / unit)}' if phase.device_bytes else ''}"
 
 
-def _above(phase: PhaseLook, transients: Mapping[str, int]) -> int:
-    """How much higher the phase's peak was than this look, in bytes; 0 for less than 1%, and for a look at the peak itself."""
-    more = 0 if "/" in phase.name else transients.get(phase.name, 0)
+def _above(phase: PhaseLook, explanation: Explanation) -> int:
+    """How much higher the phase's peak was than this look, in bytes; 0 for less than 1%, for a look near the peak, and where that has a bar."""
+    transients = {figures.name: figures.transient_bytes for figures in explanation.measured}
+    more = 0 if explanation.phase(f"{phase.name}/peak") is not None else transients.get(phase.name, 0)
     return more if more > 0.01 * phase.rss_bytes else 0
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from memprof.base.units import counted, format_duration, listed
+from memprof.base.units import counted, format_change, format_duration, listed
 from memprof.explain.records import Explanation
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
@@ -72,7 +72,7 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     names = f"{answer.versions.named(step.before)} -> {answer.versions.named(step.at)}"
     name = _what(answer) if question.metric in metrics.OF_SEVERAL else question.phase
     figures = f"{name} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
-    share = f" ({head.median / base.median - 1:+.1%})" if base.median else ""
+    share = f" ({format_change(head.median / base.median - 1)})" if base.median else ""
     where = f", in {phase}" if phase != question.phase else ""
     text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {answer.question.key.label}"
     if step.between:

@@ -116,6 +116,9 @@ def nothing(explanation: Explanation) -> str:
     looked, peak = explanation.looked_bytes, explanation.peak_bytes
     if looked < SEEN_SHARE * peak:
         return f"The looks saw at most {format_bytes(looked)} of {format_bytes(peak)}: what the rest consists of is not known."
+    if explanation.phases and all(look.beyond_one_bytes is None for look in explanation.phases):
+        why = "a note has the cause" if explanation.model.files else "name the model before --"
+        return f"Nothing was found, but memprof did not look for copies of weights, which may make it larger than it must be: {why}."
     return "Nothing was found that makes it larger than it must be."
 
 
@@ -328,24 +331,20 @@ def waterfall(explanation: Explanation) -> TextTable:
         rows.append(row("of these in files' clean pages", (phase.droppable_bytes for phase in phases)))
         if any(phase.unplaced_bytes for phase in phases):
             rows.append(row("weights of which no copy was found", (phase.unplaced_bytes for phase in phases)))
-    return TextTable(unit.caption("What the resident set consists of"), ("slice", *_heads(explanation, phases)), tuple(rows))
+    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads(explanation, phases)), tuple(rows))
 
 
-def _heads(explanation: Explanation, looks: Iterable[PhaseLook]) -> tuple[str, ...]:
-    """The names of looks. One at the end of a phase that had held clearly more, with no look at that, has it in its name: else what such a phase
-    held before seems to be there."""
+def heads(explanation: Explanation, looks: Iterable[PhaseLook]) -> tuple[str, ...]:
+    """The names of looks. One at the end of a phase that had held clearly more, or that has a look near its peak too, has it in its name: else what
+    such a phase held before seems to be there."""
     peaks = {phase.name: phase.rss_peak_bytes for phase in explanation.measured}
-    missed = {
-        look.name
-        for look in explanation.phases
-        if look.rss_bytes < SEEN_SHARE * peaks.get(look.name, 0) and explanation.phase(f"{look.name}/peak") is None
-    }
-    return tuple(f"{short(look.name)} end" if look.name in missed else short(look.name) for look in looks)
 
+    def head(look: PhaseLook) -> str:
+        phase, _, inside = look.name.partition("/")
+        had_more = look.rss_bytes < SEEN_SHARE * peaks.get(phase, 0) or explanation.phase(f"{phase}/peak") is not None
+        return f"{phase} peak" if inside else f"{phase} end" if had_more else phase
 
-def short(name: str) -> str:
-    phase, _, inside = name.partition("/")
-    return f"{phase} peak" if inside else phase
+    return tuple(map(head, looks))
 
 
 def _cell(size: float, unit: float, largest: float) -> str:
@@ -369,7 +368,7 @@ def _copies(explanation: Explanation) -> TextTable | None:
             cells.append(f"{_cell(alike[0].bytes, unit.size, largest)} ({alike[0].copies})" if alike else "-")
         rows.append((f"{layout}{f' as {converted}' if converted else ''}", f"{place}{', freed' if freed else ''}", *cells))
     caption = f"{unit.caption('Copies of weights')}, in brackets the number of copied {explanation.noun}s"
-    return TextTable(caption, ("layout", "where", *_heads(explanation, looked)), tuple(rows), labels=2)
+    return TextTable(caption, ("layout", "where", *heads(explanation, looked)), tuple(rows), labels=2)
 
 
 def _kind(copies: Held) -> tuple[str, str, str, bool]:

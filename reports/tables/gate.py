@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from memprof.base.terminal_text import harmless
-from memprof.base.units import counted
+from memprof.base.units import counted, format_change
 from memprof.records import metrics
 from memprof.records.metrics import amount
 from memprof.verdicts.baseline import Updated
@@ -217,7 +217,7 @@ def _share(row: Judged) -> str:
     if row.change is None:
         return "-"
     count = max(modes.count(side) for side in (row.base, row.head) if side is not None)
-    return f"{count} modes" if count > 1 and row.verdict in ("ok", "undecided") else f"{row.change:+.1%}"
+    return f"{count} modes" if count > 1 and row.verdict in ("ok", "undecided") else format_change(row.change)
 
 
 def render_update(updated: Updated, format: str = "markdown") -> str:

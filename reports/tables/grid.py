@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
-from memprof.base.units import BYTE_UNITS, counted
+from memprof.base.units import BYTE_UNITS, counted, format_change
 from memprof.records.metrics import BYTES, NS
 from memprof.records.modes import middle
 from memprof.records.types import COMMAND
@@ -121,7 +121,7 @@ def spread(middle: float, values: Sequence[float]) -> str:
 
 def percent(ratio: float) -> str:
     """A ratio as a change: 1.05 is `+5.0%`."""
-    return f"{(ratio - 1) * 100:+.1f}%".replace("-0.0%", "+0.0%")
+    return format_change(ratio - 1).replace("-0.0%", "+0.0%")
 
 
 # -- Markdown, and the same as plain text

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof.base.units import counted, listed
+from memprof.base.units import counted, format_change, listed
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 from memprof.records.types import PEAK
@@ -110,7 +110,7 @@ def _part(line: MetricLine, name: str) -> str:
 
 def arrow(step: LevelStep) -> str:
     """A step in a few letters: `▲ +5.0%`."""
-    share = f" {step.share:+.1%}" if step.share is not None else ""
+    share = f" {format_change(step.share)}" if step.share is not None else ""
     return f"{'▲' if step.size > 0 else '▼'}{share}"
 
 

@@ -343,6 +343,24 @@ def test_transient_too_short_for_first_look(memprof, tmp_path: Path, nothing_lef
     assert "memprof heap record -o heap-profile " in answer["findings"][0]["proposals"][-1]["text"]
 
 
+LOADER = """__attribute__((noinline)) void fetch(void) { more(0, 30); }
+__attribute__((noinline)) void pack(void) { more(1, 30); }
+__attribute__((noinline)) void load(void) { fetch(); pack(); free(blocks[0]); }
+int main(void) { load(); return 0; }"""
+
+
+def test_transient_of_function_seen_in_function_inside(memprof, tmp_path: Path, nothing_left) -> None:
+    """The functions inside a loader as phases: the finding about the loader stays, and no note advises to name them."""
+    need_tool("gdb")
+    words = [word for name in ("load=load", "fetch=fetch", "pack=pack") for word in ("--phase", name)]
+    answer = explained(memprof, tmp_path, *words, "--", engine(tmp_path, LOADER))
+    (finding,) = answer["findings"]
+    assert finding["title"] == "a transient of MODEL_LOAD sets the PEAK"
+    assert finding["bytes"] == pytest.approx(30 * MIB, abs=MIB)
+    assert "pack runs inside it, and comes to that peak" in finding["evidence"]
+    assert not any("does not stop it there" in remark for remark in answer["remarks"])
+
+
 def test_transient_of_function_not_looked_at(memprof, tmp_path: Path, nothing_left) -> None:
     need_tool("gdb")
     answer = explained(memprof, tmp_path, "--phase", "load=load", "--", engine(tmp_path, SPIKE_FUNCTION))

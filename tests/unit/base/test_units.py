@@ -120,3 +120,11 @@ def test_sentence_keeps_name_it_begins_with(sentence, names, expected):
 
 def test_choice_in_words():
     assert [units.either(list("abc")[:count]) for count in range(4)] == ["", "a", "a or b", "a, b or c"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.045, "+4.5%"), (-0.5, "-50.0%"), (8.99, "+899.0%"), (9, "10 times"), (529.793, "531 times"), (1638.347, "1,639 times")],
+)
+def test_change_on_nearly_nothing_is_ratio(share: float, text: str) -> None:
+    assert units.format_change(share) == text

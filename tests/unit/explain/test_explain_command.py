@@ -39,8 +39,20 @@ def report():
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_no_findings_said_of_what_was_looked_at(looked: int, sentence: str, form: str) -> None:
     """Where the looks came too late, that they found nothing says little."""
-    found = explanation(findings=(), phases=(PhaseLook("EXECUTE", looked * MIB, ()),) if looked else ())
+    look = PhaseLook("EXECUTE", looked * MIB, (), beyond_one_bytes=0)
+    found = explanation(findings=(), phases=(look,) if looked else ())
     assert [line for line in report().render(found, form).split("\n") if "Nothing was found" in line or "The looks" in line] == [sentence]
+
+
+def test_no_findings_without_look_for_copies() -> None:
+    """Where no model was named, copies of weights may stand in the peak that no rule saw."""
+    found = explanation(findings=(), phases=(PhaseLook("EXECUTE", 225 * MIB, ()),))
+    unnamed = replace(found, model=replace(found.model, files=()))
+    sentence = "Nothing was found, but memprof did not look for copies of weights, which may make it larger than it must be"
+    for made, cause in ((unnamed, "name the model before --."), (found, "a note has the cause.")):
+        text = report().render(made)
+        assert f"{sentence}: {cause}" in text
+        assert "Nothing was found that makes it larger" not in text
 
 
 def test_report_has_what_issue_needs() -> None:
@@ -513,9 +525,24 @@ def test_table_says_look_was_at_end() -> None:
     heads, with_peak, _ = (report().render(each).splitlines() for each in (missed, seen, near))
 
     assert any("| MODEL_LOAD end | EXECUTE |" in line for line in heads)
-    assert any("| MODEL_LOAD peak | MODEL_LOAD | EXECUTE |" in line for line in with_peak)
+    assert any("| MODEL_LOAD peak | MODEL_LOAD end | EXECUTE |" in line for line in with_peak)
     assert "the phase's peak above its end" in report().render(missed)
     assert "above its end" not in report().render(near), "no look was at an end"
+
+
+def test_picture_and_page_name_looks_as_table() -> None:
+    made = explanation()
+    end = PhaseLook("MODEL_LOAD", 120 * MIB, made.phases[1].slices, (), 0)
+    both = replace(made, phases=(made.phases[1], end), measured=(PhaseFigures("MODEL_LOAD", 222 * MIB, 120 * MIB, 10),))
+
+    (axes,) = waterfall.draw(both).axes
+    text = page.render([sample_runs.run()], explanations=[both])
+
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["MODEL_LOAD peak", "MODEL_LOAD end"]
+    assert "<span>MODEL_LOAD peak</span>" in text and "<span>MODEL_LOAD end</span>" in text
+    assert not any("(peak" in label.get_text() for label in axes.texts), "the bar above it has the peak"
+    (axes,) = waterfall.draw(replace(both, phases=(end,))).axes
+    assert any("(peak 222" in label.get_text() for label in axes.texts)
 
 
 def test_report_warnings_and_shapes_first() -> None:

@@ -343,6 +343,60 @@ def test_transients_share_peak() -> None:
     assert findings.find(facts(PROGRAM, *looks, peaks={**peaks, "PREPARE": (122, 121)})) == (), "PREPARE keeps as much"
 
 
+def nested(*looks: PhaseLook, **figures: tuple[int, int, str]) -> Facts:
+    """Facts of phases with their peaks and ends (MiB), and the phase that encloses each."""
+    measured = [PhaseFigures(name, peak * MIB, end * MIB, 10, inside=inside) for name, (peak, end, inside) in figures.items()]
+    return replace(facts(PROGRAM, *looks), measured=measured)
+
+
+LOADER = (phase("read", use=60), phase("pack", use=120), phase("MODEL_LOAD", use=60))
+
+
+def test_transient_with_phases_inside() -> None:
+    """Both steps of a loader end as high as they come, and the loader ends lower: it is the loader that has the transient."""
+    alone = only(nested(LOADER[-1], MODEL_LOAD=(162, 100, "")))
+    finding = only(nested(*LOADER, read=(101, 101, "MODEL_LOAD"), pack=(161, 161, "MODEL_LOAD"), MODEL_LOAD=(162, 100, "")))
+    assert finding.title == alone.title == "a transient of MODEL_LOAD sets the PEAK"
+    assert finding.bytes == alone.bytes == 62 * MIB
+    assert "pack runs inside it, and comes to that peak" in finding.evidence
+    assert any(text.startswith("near its peak it had more than at its end: 60.0 MiB activations") for text in finding.evidence)
+    assert not any("no look came near" in advice.text for advice in finding.proposals), "the look at the end of pack did"
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"pack": (161, 161, "MODEL_LOAD"), "MODEL_LOAD": (161, 160, "")}, []),
+        ({"pack": (161, 161, ""), "MODEL_LOAD": (101, 100, "")}, []),
+        ({"copy": (161, 161, "pack"), "pack": (161, 100, "MODEL_LOAD"), "MODEL_LOAD": (161, 100, "")}, ["MODEL_LOAD"]),
+        ({"MODEL_LOAD": (161, 161, "main"), "EXECUTE": (161, 161, "main"), "main": (161, 20, "")}, []),
+        ({"MODEL_LOAD": (161, 100, "main"), "EXECUTE": (110, 110, "main"), "main": (161, 20, "")}, ["MODEL_LOAD"]),
+        ({"MODEL_LOAD": (100, 100, "main"), "EXECUTE": (110, 110, "main"), "main": (161, 20, "")}, ["main"]),
+    ],
+    ids=["it stays", "not inside", "two levels", "a program around all", "a load in a program", "the program beside its phases"],
+)
+def test_phase_whose_transient_sets_peak(figures: dict[str, tuple[int, int, str]], found: list[str]) -> None:
+    titles = [finding.title for finding in findings.find(nested(**figures)) if finding.rule == "transient"]
+    assert titles == [f"a transient of {name} sets the PEAK" for name in found]
+
+
+def test_inner_phase_known_by_time() -> None:
+    def mark(name: str, begin: int, end: int, peak: int):
+        return replace(sample_runs.run().marks[0], phase=name, begin_ns=begin, end_ns=end, rss_peak_bytes=peak * MIB, times_ns=())
+
+    marks = (
+        mark("read", 1, 3, 60),
+        mark("copy", 5, 6, 120),
+        mark("pack", 4, 7, 120),
+        mark("MODEL_LOAD", 1, 9, 121),
+        mark("EXECUTE", 10, 12, 90),
+    )
+    inside = {figures.name: figures.inside for figures in engine.measured(replace(sample_runs.run(), marks=marks))}
+    assert inside == {"read": "MODEL_LOAD", "copy": "pack", "pack": "MODEL_LOAD", "MODEL_LOAD": "", "EXECUTE": ""}
+    apart = (mark("load", 2, 3, 200), mark("infer", 1, 9, 60))  # between two calls of the other
+    assert [figures.inside for figures in engine.measured(replace(sample_runs.run(), marks=apart))] == ["", ""]
+
+
 @pytest.mark.parametrize(
     ("repacked", "proposed"),
     [

@@ -142,6 +142,43 @@ def test_heaptrack_exact_peak(tmp_path: Path) -> None:
     assert profile.snapshots[-1].total_bytes == 200 and profile.frames[2].module == "/bin/a b"
 
 
+# A program in C: the dynamic linker calls libstdc++'s initialiser, which only heaptrack's own library needs.
+_PRELOADED = """v 10400 3
+X ./program
+s c /bin/program
+s 9 libc.so.6
+s 1c /lib/x86_64/libstdc++.so.6
+s 14 /lib64/ld-linux.so.2
+i 10 4
+i 20 3
+i 30 1
+i 40 3
+t 1 0
+t 2 1
+a 11c00 2
++ 0
+t 3 0
+a 64 3
++ 1
+c a
+- 0
+c 14
+"""
+
+
+@pytest.mark.parametrize(("through_cxx", "peak"), [(False, 100), (True, 72_704 + 100 + 50)])
+def test_heaptrack_pool_of_its_own_left_out(tmp_path: Path, through_cxx: bool, peak: int) -> None:
+    """The pool is the program's where any other block came through libstdc++."""
+    path = tmp_path / "h"
+    path.write_text(_PRELOADED.replace("c a\n", "t 4 3\na 32 4\n+ 2\nc a\n") if through_cxx else _PRELOADED)
+    profile = heaptrack.read(path)
+    assert profile.peak.total_bytes == peak
+    assert profile.snapshots[-1].total_bytes == peak - (72_704 if through_cxx else 0)
+    tree = profile.peak_tree
+    assert tree is not None and tree[0].tree is not None and tree[0].tree.bytes[0] == peak
+    assert any("libstdc++" in (profile.frames[number].module or "") for number in tree[0].tree.frame) == through_cxx
+
+
 def test_heaptrack_highest_total_between_timestamps(tmp_path: Path) -> None:
     path = tmp_path / "h"
     # 100 B are held from the first timestamp to the third; in between 1000 B come and go.

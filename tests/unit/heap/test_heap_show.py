@@ -466,6 +466,7 @@ def test_difference_in_figures_and_tree():
         (100.0, 100.01, "The peak grew by 10.2 KiB (less than 0.1%): 100.0 MiB -> 100.0 MiB."),
         (100.0, 60.0, "The peak shrank by 40.0 MiB (-40.0%): 100.0 MiB -> 60.0 MiB."),
         (100.0, 350.0, "The peak grew by 250.0 MiB (+250.0%): 100.0 MiB -> 350.0 MiB."),
+        (0.1, 120.0, "The peak grew by 119.9 MiB (1,200 times): 102.4 KiB -> 120.0 MiB."),
         (0.0, 1.0, "The peak grew by 1.0 MiB: 0 B -> 1.0 MiB."),
     ],
 )
