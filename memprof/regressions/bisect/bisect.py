@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ...explain import engine
 from ...growth.grow import grow
 from ...growth.laws import coefficients
 from ...growth.scale import scale
-from ...records import metrics
+from ...records import metrics, store
 from ...records.summary import PeakPhases, VariantKey, place_of
 from ...records.types import COMMAND, Job, Run
 from ...subjects.job_command import heap_record
@@ -62,7 +62,7 @@ def bisect_versions(request: BisectRequest, progress: Progress, output: Path | N
     request_check.check(request)
     with ExitStack() as stack:
         state = SearchState(request, say)
-        keep = stack.enter_context(keeping(output, say))
+        keep = _numbered(stack.enter_context(keeping(output, say)), request.versions.labels)
         lab: _VersionLab | FleetLab
         if request.fleet is not None:
             lab = FleetLab(request, request.fleet, state, progress, keep, stack)
@@ -88,6 +88,17 @@ def bisect_versions(request: BisectRequest, progress: Progress, output: Path | N
         undoing = tuple(lab.undoing(step) if request.explain else None for step in searched.steps)
     state.forget()
     return Bisected(request.versions, question, searched, phases, peaks, also, sides, undoing, (time.monotonic_ns() - began_ns) / 1e9)
+
+
+def _numbered(keep: Keep, labels: Sequence[str]) -> Keep:
+    """Keeps each run with the place of its version: a search measures the ends first, and reports show versions as they came."""
+    numbers = {label: number for number, label in enumerate(labels)}
+
+    def kept(line: bytes) -> None:
+        run = store.decode(line, "a run of the search")
+        keep(store.encode(replace(run, job=replace(run.job, version_number=numbers.get(run.job.version or "")))))
+
+    return kept
 
 
 class _VersionLab:

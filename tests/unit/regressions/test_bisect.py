@@ -22,7 +22,7 @@ from memprof.growth.laws import laws
 from memprof.growth.laws.terms import SizePoint
 from memprof.places.place import HERE
 from memprof.records import store
-from memprof.records.summary import Key, Row, highest_phases
+from memprof.records.summary import Key, Row, groups, highest_phases
 from memprof.records.types import About, Job, Outcome
 from memprof.regressions.bisect import bisect as bisecting
 from memprof.regressions.bisect import search
@@ -260,7 +260,7 @@ def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
     line, also = report.sentences(answer)
     assert also == "Between them also differ: numpy 1.26.4 → 2.0.1, variable level 9 → 11."
     assert line.startswith(
-        "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
+        "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in PREPARE, first seen in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
     )
     assert "which could not be measured: 1.10; 6 of 31 releases measured, 2 skipped, " in line
     text = report.render(answer)
@@ -343,6 +343,8 @@ def test_bisect_keeps_names_of_variants(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     loaded = store.load([tmp_path / "runs.jsonl"])
     assert {run.job.variant for run in loaded.runs} == set(names) and loaded.warnings == ()
+    shown = [key.version for key in groups(loaded.runs) if key.variant == "x (head)"]
+    assert shown == sorted(shown, key=lambda label: float(str(label))) and shown[-1] == "1.8"  # the newest was measured second
     # Each version is a row of its own, under the name that a table of these runs shows.
     (row,) = compare.compare_variants(loaded.runs, "x (head) @ 1.0", "x (head) @ 1.8", ("rss_peak_bytes",)).differences[-1:]
     assert (row.phase, row.verdict) == ("PEAK", "more")
