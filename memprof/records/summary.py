@@ -143,11 +143,24 @@ def place_of(job: Job) -> VariantKey:
 
 
 def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
-    """Runs by key, in order of first appearance."""
+    """Runs by key, in order of first appearance; versions of one variant that a search measured stand in the order of their history."""
     by_key: dict[Key, list[Run]] = {}
     for run in runs:
         by_key.setdefault(key(run), []).append(run)
-    return by_key
+    versions: dict[Key, list[Key]] = {}
+    for each, group in by_key.items():
+        if group[0].job.version_number is not None:
+            versions.setdefault(replace(each, version=None), []).append(each)
+    ordered = {
+        each: iter(sorted(each_versions, key=lambda other: _version_number(by_key[other]))) for each, each_versions in versions.items()
+    }
+    # The versions of a variant take the places that they have together, and every other key keeps its own.
+    places = (each if group[0].job.version_number is None else next(ordered[replace(each, version=None)]) for each, group in by_key.items())
+    return {each: by_key[each] for each in places}
+
+
+def _version_number(group: Sequence[Run]) -> int:
+    return group[0].job.version_number or 0
 
 
 def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:

@@ -25,7 +25,7 @@ from ..base.units import counted, format_bytes
 #       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets);
 #       Mark.charged_peak_bytes;
 #       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`);
-#       Mark.charged_kernel_stacks_... and charged_percpu_peak_bytes, Charged.kernel_peak_bytes and the five below it
+#       Mark.charged_kernel_stacks_... and charged_percpu_peak_bytes, Charged.kernel_peak_bytes and the five below it; Job.version_number
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -135,6 +135,7 @@ class Job(Struct, frozen=True):
     planned_bytes: int | None = None  # the planner's own peak there, None where there was no plan
     version: str | None = None  # the label of the commit or release that it measures, where several are compared
     side: JobSide | None = None  # of a gate that distinguishes its sides
+    version_number: int | None = None  # the place of the version among those of its search, the oldest is 0; None where it is not known
 
     @property
     def heading(self) -> str:

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from memprof.base.units import counted, format_change, format_duration, listed
-from memprof.explain.records import Explanation
+from memprof.base.units import counted, format_bytes, format_change, format_duration, listed
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
+from memprof.records.summary import PeakPhases
 from memprof.regressions.bisect.bisect import Bisected
 from memprof.regressions.bisect.bisect_request import StepSide, heap_folder
 from memprof.regressions.bisect.search import VersionStep
@@ -19,9 +19,11 @@ from memprof.regressions.bisect.undo_search import Undoing
 from . import grid
 from .explain import settings
 from .grid import Section, TextTable
+from .headline import apart
+from .step_looks import LookDifference, difference
 
-_LEAST = 256 << 10
 _MOST_SLICES = 4
+_RESIDENT = (*metrics.HIGH_WATER_MARKS, "rss_end_bytes")  # metrics of the whole resident set
 
 
 def render(answer: Bisected, format: str = "markdown") -> str:
@@ -40,12 +42,11 @@ def sentences(answer: Bisected) -> list[str]:
         return [f"{name}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."]
     lines = []
     for number, step in enumerate(searched.steps):
-        lines.append(_step(answer, step, answer.phases[number]))
+        lines.append(_step(answer, step, answer.phases[number], answer.peaks[number]))
         if answer.also[number]:
             lines.append(f"Between them also differ: {', '.join(answer.also[number])}.")
         if number < len(answer.sides):
-            lines += _changes(*answer.sides[number], answer.phases[number], _size(answer, step))
-            lines += _heap_profiles(answer, step, *answer.sides[number])
+            lines += _explained(answer, step, *answer.sides[number], _places(answer.phases[number], answer.peaks[number]))
         undoing = answer.undoing[number]
         if undoing is not None:
             lines.append(_undoing(undoing, step, answer))
@@ -65,15 +66,16 @@ def _effort(answer: Bisected) -> str:
     return f"{len(answer.searched.values)} of {total} measured{skipped}, {format_duration(int(answer.seconds * 1e9))}"
 
 
-def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
+def _step(answer: Bisected, step: VersionStep, phase: str, peaks: tuple[PeakPhases, PeakPhases]) -> str:
     question = answer.question
     base, head = step.judged.base, step.judged.head
     assert base is not None and head is not None
     names = f"{answer.versions.named(step.before)} -> {answer.versions.named(step.at)}"
     name = _what(answer) if question.metric in metrics.OF_SEVERAL else question.phase
-    figures = f"{name} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
+    before, after = apart(peaks)
+    figures = f"{name} {amount(question.metric, base.median)}{before} -> {amount(question.metric, head.median)}{after}"
     share = f" ({format_change(head.median / base.median - 1)})" if base.median else ""
-    where = f", in {phase}" if phase != question.phase else ""
+    where = _where(phase, peaks) if phase != question.phase else ""
     text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {answer.question.key.label}"
     if step.between:
         named = listed([answer.versions.labels[place] for place in step.between], 4)
@@ -81,48 +83,81 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     return text
 
 
-def _size(answer: Bisected, step: VersionStep) -> str:
-    """The size of a step of memory; empty for another metric, which no slices add up to."""
-    name = answer.question.metric
-    return (
-        _bytes(round(step.judged.difference or 0))
-        if metrics.described(name).unit == metrics.BYTES and name not in metrics.OF_SEVERAL
-        else ""
-    )
+def _where(phase: str, peaks: tuple[PeakPhases, PeakPhases]) -> str:
+    """The phase in which a step is first seen, and that of both PEAKs where it is another."""
+    shared = peaks[0].shared(peaks[1])
+    if phase in shared.level or not (peaks[0].level and peaks[1].level):
+        return f", in {phase}"
+    both = f", in {shared.names}" if shared.level else ""
+    return f"{both}, first seen in {phase}" if shared.level or phase not in peaks[1].level else ""
+
+
+def _places(phase: str, peaks: tuple[PeakPhases, PeakPhases]) -> tuple[str, str]:
+    """The phase of each side whose memory makes the step: that of its PEAK, or of several alike that in which the step is first seen."""
+    shared = peaks[0].shared(peaks[1])
+    if phase in shared.level or not (peaks[0].level and peaks[1].level):
+        return phase, phase
+    return (shared.highest, shared.highest) if shared.level else (peaks[0].highest, peaks[1].highest)
 
 
 def _bytes(change: int) -> str:
     return signed("rss_end_bytes", change, 0)
 
 
-def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterator[str]:
+def _explained(answer: Bisected, step: VersionStep, before: StepSide, after: StepSide, phases: tuple[str, str]) -> Iterator[str]:
+    """What changed, what the looks do not show, and the commands that show it. phases: where each side has the figure."""
     if before.explanation is None or after.explanation is None:
         yield f"What changed is not known: {before.why or after.why}."
         return
-    phase, moved = _moved(before.explanation, after.explanation, first)
-    if phase:
-        named = ", ".join(f"{name} {_bytes(change)}" for name, change in moved[:_MOST_SLICES])
-        when = f"end of {phase}" if "/" not in phase else f"peak of {phase.partition('/')[0]}"
-        looks = [explanation.phase(phase) for explanation in (before.explanation, after.explanation)]
-        whole = sum(sign * look.rss_bytes for sign, look in zip((-1, 1), looks, strict=True) if look is not None)
-        beside = f"; all slices together {_bytes(whole)}, the step {size}" if size else ""
-        yield f"What changed at the {when}: {named}{beside}."
-    else:
-        yield "The looks at both sides see no difference: what makes the step is freed before its phase ends."
+    name = answer.question.metric
+    is_memory = metrics.described(name).unit == metrics.BYTES and name not in metrics.OF_SEVERAL  # slices add up to no other metric
+    size = round(step.judged.difference or 0) if is_memory else 0
+    of_peak = name in (*metrics.PEAKS, *metrics.HIGH_WATER_MARKS)
+    seen = difference(before.explanation, after.explanation, phases, of_peak, size, name in _RESIDENT)
+    labels = (answer.versions.labels[step.before], answer.versions.labels[step.at])
+    yield from _changes(seen, labels, _bytes(size) if is_memory else "")
+    yield from _unseen(seen, labels, phases)
     already = {settings(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
     advice = [proposal for finding in after.explanation.findings for proposal in finding.proposals if proposal.settings]
     new = [proposal for proposal in advice if settings(proposal.settings) not in already]
     for proposal in new[:2]:
         yield f"Only the newer side has the advice: {settings(proposal.settings)}."
-
-
-def _heap_profiles(answer: Bisected, step: VersionStep, before: StepSide, after: StepSide) -> Iterator[str]:
-    """The command that shows a step which no look saw, where one can be given."""
-    if before.explanation is None or after.explanation is None or _moved(before.explanation, after.explanation, "")[0]:
-        return
-    if before.heap_record and after.heap_record:
-        diff = shlex.join(["memprof", "heap", "diff", *(heap_folder(answer.versions.labels[place]) for place in (step.before, step.at))])
+    if not seen.explains and before.heap_record and after.heap_record:
+        diff = shlex.join(["memprof", "heap", "diff", *map(heap_folder, labels)])
         yield f"Two heap profiles show who allocates it: {before.heap_record} && {after.heap_record} && {diff}"
+
+
+def _changes(seen: LookDifference, labels: tuple[str, str], size: str) -> Iterator[str]:
+    """By how much slices moved. size: of the step, empty for a metric that is no memory."""
+    if seen.looks is None or not seen.moved:
+        yield "The looks at both sides see no difference."
+        return
+    named = ", ".join(f"{name} {_bytes(change)}" for name, change in seen.moved[:_MOST_SLICES])
+    beside = f"; all slices together {_bytes(seen.whole_bytes)}, the step {size}" if size else ""
+    yield f"What changed {_when(seen.looks[0].name, seen.looks[1].name, labels)}: {named}{beside}."
+
+
+def _when(before: str, after: str, labels: tuple[str, str]) -> str:
+    """The moment of two looks, by their names."""
+    first, second = (f"the {'peak' if '/' in name else 'end'} of {name.partition('/')[0]}" for name in (before, after))
+    if before.partition("/")[0] == after.partition("/")[0]:  # the end of the side whose peak is there
+        return f"at {first if '/' in before else second}"
+    return f"from {first} ({labels[0]}) to {second} ({labels[1]})"
+
+
+def _unseen(seen: LookDifference, labels: tuple[str, str], phases: tuple[str, str]) -> Iterator[str]:
+    """What makes the step and is in no slice."""
+    if seen.missing_bytes:
+        early = [
+            f"the look at {label} came on the way to the peak, at {format_bytes(late[0])} of {format_bytes(late[1])}"
+            for label, late in zip(labels, seen.late, strict=True)
+            if late is not None
+        ]
+        yield f"The slices do not sum to the step: {format_bytes(abs(seen.missing_bytes))} lie between them{''.join(f'; {text}' for text in early)}."
+    for label, phase, height in zip(labels, phases, seen.transients, strict=True):
+        if height:
+            peak = f"The peak of {label} lies {format_bytes(height)} above the end of {phase}"
+            yield f"{peak}: a transient, which slices at the end do not show."
 
 
 def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
@@ -133,22 +168,6 @@ def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
     slower = f", at {undoing.slower:.2f} times the latency" if undoing.slower is not None else ""
     figure = amount(answer.question.metric, undoing.median)
     return f"{settings(undoing.settings)} undoes it: {newer} then has {figure}{slower} ({counted(undoing.tried, 'setting')} tried)."
-
-
-def _moved(before: Explanation, after: Explanation, first: str) -> tuple[str, list[tuple[str, int]]]:
-    """The phase to tell, and by how much each of its slices moved, the largest first: the phase where the step is first seen, else that which
-    moved most."""
-    changes = {phase.name: (earlier, phase) for phase in after.phases if (earlier := before.phase(phase.name)) is not None}
-    moved = {}
-    for name, (earlier, phase) in changes.items():
-        names = dict.fromkeys(part.name for part in (*earlier.slices, *phase.slices))
-        sizes = [(part, phase.size(part) - earlier.size(part)) for part in names]
-        moved[name] = sorted((size for size in sizes if abs(size[1]) >= _LEAST), key=lambda size: -abs(size[1]))
-    likely = [name for name in (f"{first}/peak", first) if moved.get(name)]
-    likely += sorted(
-        (name for name in moved if moved[name]), key=lambda name: -abs(changes[name][1].rss_bytes - changes[name][0].rss_bytes)
-    )
-    return (likely[0], moved[likely[0]]) if likely else ("", [])
 
 
 def _table(answer: Bisected) -> Section:
@@ -183,13 +202,16 @@ def _plain(answer: Bisected) -> dict[str, Any]:
                 "at": labels[step.at],
                 "between": [labels[place] for place in step.between],
                 "phase": phase,
+                "peak_phases": [list(side.level) for side in peaks],
                 "difference": step.judged.difference,
                 "change": step.judged.change,
                 "reason": step.judged.reason,
                 "also": list(also),
                 "undone_by": undoing.settings if undoing is not None else None,
             }
-            for step, phase, also, undoing in zip(searched.steps, answer.phases, answer.also, answer.undoing, strict=True)
+            for step, phase, peaks, also, undoing in zip(
+                searched.steps, answer.phases, answer.peaks, answer.also, answer.undoing, strict=True
+            )
         ],
         "measured": {labels[place]: list(values) for place, values in sorted(searched.values.items())},
         "skipped": {labels[place]: reason for place, reason in sorted(searched.skipped.items())},

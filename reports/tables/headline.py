@@ -71,7 +71,7 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
         return _between(groups, *releases)
     rows = (peaks[0], peaks[-1])
     phases = (summary.peak_phases(groups[rows[0].key]), summary.peak_phases(groups[rows[1].key]))
-    least, largest = (f"{size(row)}{where} ({names[row.key]})" for row, where in zip(rows, _apart(phases), strict=True))
+    least, largest = (f"{size(row)}{where} ({names[row.key]})" for row, where in zip(rows, apart(phases), strict=True))
     between = ground(groups[peaks[0].key], groups[peaks[-1].key])
     below = _below(between, modes.differences(*rows)) if between.versions else ""
     parts = [f"The largest is {largest}{_times(*rows)}{_of_model_size(groups, peaks)}", below]
@@ -261,16 +261,16 @@ def _in(phases: Phases) -> str:
     return f", in {shared.names}" if shared.level else ""
 
 
-def _apart(phases: Phases) -> tuple[str, str]:
+def apart(phases: Phases) -> tuple[str, str]:
     """` in PREPARE` for each side, where no phase has the PEAK of both; else nothing."""
-    apart = not phases[0].shared(phases[1]).level
-    before, after = (f" in {side.names}" if side.level and apart else "" for side in phases)
+    together = bool(phases[0].shared(phases[1]).level)
+    before, after = (f" in {side.names}" if side.level and not together else "" for side in phases)
     return before, after
 
 
 def _sizes(base: str, head: str, phases: Phases) -> str:
     """Both PEAKs, each with its phase where these differ."""
-    before, after = _apart(phases)
+    before, after = apart(phases)
     return f"{base}{before} to {head}{after}"
 
 

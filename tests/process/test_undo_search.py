@@ -11,7 +11,7 @@ from support.recorder_runs import KNOB, MIB, NEAR_MIB, Silent
 
 from memprof.campaign import campaign
 from memprof.records import metrics, store, summary
-from memprof.records.summary import Key, Row
+from memprof.records.summary import Key, PeakPhases, Row
 from memprof.records.types import COMMAND, PEAK, Run
 from memprof.regressions.bisect import bisect, undo_search
 from memprof.regressions.bisect.search import FigureQuestion, Searched, VersionStep
@@ -145,7 +145,9 @@ def told(answer: Undoing | None) -> str:
     versions = Versions("release", "engine", ("1.0", "1.1"), None, lambda number: f"1.{number}", "")  # type: ignore[arg-type]
     question = FigureQuestion(KEY, PEAK, "rss_peak_bytes", 0)
     searched = Searched(judged, (step,), {0: before.values, 1: after.values}, {})
-    return report.render(bisect.Bisected(versions, question, searched, ("MODEL_LOAD",), ((),), (), (answer,), 1.0))
+    return report.render(
+        bisect.Bisected(versions, question, searched, ("MODEL_LOAD",), ((PeakPhases(), PeakPhases()),), ((),), (), (answer,), 1.0)
+    )
 
 
 def test_report_gives_undo_and_price() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from ...explain import engine
 from ...growth.grow import grow
 from ...growth.laws import coefficients
 from ...growth.scale import scale
-from ...records import metrics
-from ...records.summary import VariantKey, place_of
+from ...records import metrics, store
+from ...records.summary import PeakPhases, VariantKey, place_of
 from ...records.types import COMMAND, Job, Run
 from ...subjects.job_command import heap_record
 from ...subjects.order import Order
@@ -31,7 +31,7 @@ from . import request_check, search
 from .bisect_request import BisectRequest, SearchState, StepSide, heap_folder
 from .remote_lab import FleetLab
 from .search import FigureQuestion, Searched, Unable, Unanswered, VersionStep
-from .step_sides import FIRST, also, first_phase, followed
+from .step_sides import FIRST, also, first_phase, followed, peak_phases
 from .undo_search import Undoing, undo
 from .version_range import Versions
 
@@ -40,7 +40,8 @@ _REQUEST = "request"  # the unit of growth of a server that memprof asks
 
 
 class Bisected(Struct, frozen=True):
-    """The answer. question: what was followed. phases: the first phase in which each step is seen. also: the other differences
+    """The answer. question: what was followed. phases: the first phase in which each step is seen. peaks: where PEAK of its
+    sides is, nowhere for a step of another figure. also: the other differences
     between both sides of each, such as a package that the release brought along. sides: of each step, explained before and
     after. undoing: what undoes each step for the worse, None where that was not asked or has no meaning. seconds: how long it took."""
 
@@ -48,6 +49,7 @@ class Bisected(Struct, frozen=True):
     question: FigureQuestion
     searched: Searched
     phases: tuple[str, ...]
+    peaks: tuple[tuple[PeakPhases, PeakPhases], ...]
     also: tuple[tuple[str, ...], ...]
     sides: tuple[tuple[StepSide, StepSide], ...]
     undoing: tuple[Undoing | None, ...]
@@ -60,7 +62,7 @@ def bisect_versions(request: BisectRequest, progress: Progress, output: Path | N
     request_check.check(request)
     with ExitStack() as stack:
         state = SearchState(request, say)
-        keep = stack.enter_context(keeping(output, say))
+        keep = _numbered(stack.enter_context(keeping(output, say)), request.versions.labels)
         lab: _VersionLab | FleetLab
         if request.fleet is not None:
             lab = FleetLab(request, request.fleet, state, progress, keep, stack)
@@ -80,11 +82,23 @@ def bisect_versions(request: BisectRequest, progress: Progress, output: Path | N
             state.try_again()
             raise
         phases = tuple(lab.first_phase(step) for step in searched.steps)
+        peaks = tuple(lab.peak_phases(step) for step in searched.steps)
         also = tuple(lab.also(step) for step in searched.steps)
         sides = tuple((lab.explained(step.before), lab.explained(step.at)) for step in searched.steps if request.explain)
         undoing = tuple(lab.undoing(step) if request.explain else None for step in searched.steps)
     state.forget()
-    return Bisected(request.versions, question, searched, phases, also, sides, undoing, (time.monotonic_ns() - began_ns) / 1e9)
+    return Bisected(request.versions, question, searched, phases, peaks, also, sides, undoing, (time.monotonic_ns() - began_ns) / 1e9)
+
+
+def _numbered(keep: Keep, labels: Sequence[str]) -> Keep:
+    """Keeps each run with the place of its version: a search measures the ends first, and reports show versions as they came."""
+    numbers = {label: number for number, label in enumerate(labels)}
+
+    def kept(line: bytes) -> None:
+        run = store.decode(line, "a run of the search")
+        keep(store.encode(replace(run, job=replace(run.job, version_number=numbers.get(run.job.version or "")))))
+
+    return kept
 
 
 class _VersionLab:
@@ -198,6 +212,11 @@ class _VersionLab:
         """See step_sides.first_phase."""
         assert self._question is not None
         return first_phase(self._question, step, *self._both(step))
+
+    def peak_phases(self, step: VersionStep) -> tuple[PeakPhases, PeakPhases]:
+        """See step_sides.peak_phases."""
+        assert self._question is not None
+        return peak_phases(self._question, *self._both(step))
 
     def also(self, step: VersionStep) -> tuple[str, ...]:
         """See step_sides.also."""

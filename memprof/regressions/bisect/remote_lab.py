@@ -14,14 +14,14 @@ from ...campaign.fleet.payload import SearchTrial
 from ...campaign.fleet.search_client import ComparisonResult, Machines
 from ...campaign.progress import Keep, Progress
 from ...records import metrics
-from ...records.summary import VariantKey, place_of
+from ...records.summary import PeakPhases, VariantKey, place_of
 from ...records.types import Run
 from ...versions import measurement
 from ...versions.measurement import Selection
 from . import search
 from .bisect_request import BisectRequest, SearchState, StepSide
 from .search import FigureQuestion, Figures, RepeatCounts, Unable, VersionStep
-from .step_sides import FIRST, also, first_phase, followed
+from .step_sides import FIRST, also, first_phase, followed, peak_phases
 from .undo_search import Undoing
 
 _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of the range
@@ -201,6 +201,11 @@ class FleetLab:
         """See step_sides.first_phase."""
         assert self._question is not None
         return first_phase(self._question, step, *self._both(step))
+
+    def peak_phases(self, step: VersionStep) -> tuple[PeakPhases, PeakPhases]:
+        """See step_sides.peak_phases."""
+        assert self._question is not None
+        return peak_phases(self._question, *self._both(step))
 
     def also(self, step: VersionStep) -> tuple[str, ...]:
         """See step_sides.also."""

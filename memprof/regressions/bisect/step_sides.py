@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...base.errors import InputError, UsageError, near_or_all
 from ...records import metrics, settings, summary
-from ...records.summary import VariantKey
+from ...records.summary import PeakPhases, VariantKey
 from ...records.types import PEAK, Run
 from ...verdicts import baseline
 from ...verdicts.verdicts import judge_row
@@ -65,6 +65,13 @@ def first_phase(question: FigureQuestion, step: VersionStep, before: Sequence[Ru
         if old and new and (statistics.median(new) - statistics.median(old)) * size >= size * size / 2:
             return phase
     return PEAK
+
+
+def peak_phases(question: FigureQuestion, before: Sequence[Run], after: Sequence[Run]) -> tuple[PeakPhases, PeakPhases]:
+    """Where PEAK of both sides is; nowhere for a question of another figure."""
+    if question.phase != PEAK or question.metric != "rss_peak_bytes":
+        return PeakPhases(), PeakPhases()
+    return summary.peak_phases(before), summary.peak_phases(after)
 
 
 def also(versions: Versions, step: VersionStep, before: Sequence[Run], after: Sequence[Run]) -> tuple[str, ...]:

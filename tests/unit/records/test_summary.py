@@ -259,3 +259,13 @@ def test_timeline_frame_with_phases():
 
     assert list(columns["phase"]) == ["STARTUP", "MODEL_LOAD", ""]
     assert list(columns["t_ns"]) == [0, 1_100_000_000, 5_000_000_000]
+
+
+def test_groups_versions_in_order_of_history() -> None:
+    """A search measures its ends first; the versions of each variant stay where that variant is."""
+    measured = [("a", "v1", 0), ("a", "v3", 2), ("b", None, None), ("c", "v3", 2), ("a", "v2", 1), ("c", "v1", 0)]
+    searched = [run(variant, version=version, version_number=number) for variant, version, number in measured]
+    order = [(key.variant, key.version) for key in summary.groups(searched)]
+    assert order == [("a", "v1"), ("a", "v2"), ("b", None), ("c", "v1"), ("a", "v3"), ("c", "v3")]
+    older = [run("a", version=version) for version in ("v1", "v3", "v2")]  # of a file without places
+    assert [key.version for key in summary.groups(older)] == ["v1", "v3", "v2"]

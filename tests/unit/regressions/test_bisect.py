@@ -17,24 +17,24 @@ from support.sample_runs import MIB, job, run
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.campaign.progress import Silent
-from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
+from memprof.explain.records import AGAIN, KEPT, LIBRARIES, MODEL_FILE, ONCE, Advice, PhaseFigures, PhaseLook, Slice
 from memprof.growth.laws import laws
 from memprof.growth.laws.terms import SizePoint
 from memprof.places.place import HERE
 from memprof.records import store
-from memprof.records.summary import Key
+from memprof.records.summary import Key, Row, groups, highest_phases
 from memprof.records.types import About, Job, Outcome
 from memprof.regressions.bisect import bisect as bisecting
 from memprof.regressions.bisect import search
 from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState, StepSide
-from memprof.regressions.bisect.search import FigureQuestion, Look, Unable, Unanswered
+from memprof.regressions.bisect.search import FigureQuestion, Look, Searched, Unable, Unanswered, VersionStep
 from memprof.regressions.bisect.version_range import Versions
 from memprof.reports.tables import bisect as report
 from memprof.subjects.dimensions import parse
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts import compare, growth, sample_distance
-from memprof.verdicts.verdicts import Limits
+from memprof.verdicts.verdicts import Limits, judge_row
 from memprof.versions import measurement
 
 QUESTION = FigureQuestion(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 512 << 10)
@@ -260,7 +260,7 @@ def test_report_has_form_of_manual(monkeypatch: pytest.MonkeyPatch) -> None:
     line, also = report.sentences(answer)
     assert also == "Between them also differ: numpy 1.26.4 → 2.0.1, variable level 9 → 11."
     assert line.startswith(
-        "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
+        "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in PREPARE, first seen in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
     )
     assert "which could not be measured: 1.10; 6 of 31 releases measured, 2 skipped, " in line
     text = report.render(answer)
@@ -343,6 +343,8 @@ def test_bisect_keeps_names_of_variants(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     loaded = store.load([tmp_path / "runs.jsonl"])
     assert {run.job.variant for run in loaded.runs} == set(names) and loaded.warnings == ()
+    shown = [key.version for key in groups(loaded.runs) if key.variant == "x (head)"]
+    assert shown == sorted(shown, key=lambda label: float(str(label))) and shown[-1] == "1.8"  # the newest was measured second
     # Each version is a row of its own, under the name that a table of these runs shows.
     (row,) = compare.compare_variants(loaded.runs, "x (head) @ 1.0", "x (head) @ 1.8", ("rss_peak_bytes",)).differences[-1:]
     assert (row.phase, row.verdict) == ("PEAK", "more")
@@ -485,32 +487,127 @@ def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> Non
         answered(asked, metric="growth_bytes")
 
 
+def side_of(looks: dict[str, dict[str, int]], *advice: dict[str, str], record: str = "", **ends: tuple[int, int]) -> StepSide:
+    """An explained side with these slices in MiB by look. ends: the end and the peak of phases in MiB."""
+    phases = tuple(
+        PhaseLook(name, sum(sizes.values()) * MIB, tuple(Slice(part, size * MIB, "") for part, size in sizes.items()))
+        for name, sizes in looks.items()
+    )
+    figures = tuple(PhaseFigures(name, peak * MIB, end * MIB, 0) for name, (end, peak) in ends.items())
+    finding = SimpleNamespace(proposals=tuple(Advice("", setting) for setting in advice))
+    by_name = {phase.name: phase for phase in phases}
+    explanation = SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,), measured=figures)
+    return StepSide(explanation, heap_record=record)  # type: ignore[arg-type]
+
+
+def stepped_answer(
+    before_mib: int, after_mib: int, sides: tuple[StepSide, StepSide], first: str, heights: Sequence[dict[str, int]] = (), **question: str
+) -> list[str]:
+    """The sentences on one step. heights: the peaks of each side's phases in MiB."""
+    question = {"phase": "PEAK", "metric": "rss_peak_bytes", **question}
+    rows = [Row(QUESTION.key, question["phase"], question["metric"], (mib * MIB,) * 12, True) for mib in (before_mib, after_mib)]
+    judged = judge_row(rows[0], rows[1], 512 << 10)
+    peaks = [highest_phases([(name, mib * MIB) for name, mib in phases.items()], 512 << 10) for phases in heights or ({}, {})]
+    versions = Versions("commit", "loader", ("v1", "v 2"), None, lambda number: ("v1", "v 2")[number], "")  # type: ignore[arg-type]
+    step, asked = VersionStep(0, 1, judged), FigureQuestion(QUESTION.key, question["phase"], question["metric"], 512 << 10)
+    searched = Searched(judged, (step,), {0: rows[0].values, 1: rows[1].values}, {})
+    return report.sentences(
+        bisecting.Bisected(versions, asked, searched, (first,), ((peaks[0], peaks[1]),), ((),), (sides,) if sides else (), (None,), 1.0)
+    )
+
+
 def test_report_names_slices_at_first_change() -> None:
-    def side(kept: int, later: int, *settings: dict[str, str]) -> StepSide:
-        phases = (
-            PhaseLook("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),
-            PhaseLook("EXECUTE", (100 + later) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, later * MIB, ""))),
-        )
-        finding = SimpleNamespace(proposals=tuple(Advice("", setting) for setting in settings))
-        by_name = {phase.name: phase for phase in phases}
-        return StepSide(SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,)))  # type: ignore[arg-type]
+    def side(kept: int, later: int, *advice: dict[str, str]) -> StepSide:
+        return side_of({"PREPARE": {LIBRARIES: 100, KEPT: kept}, "EXECUTE": {LIBRARIES: 100, KEPT: later}}, *advice)
 
     before, after = side(5, 5, {"arena": "off"}), side(25, 65, {"arena": "off"}, {"malloc_trim": "on"}, {})
-    assert list(report._changes(before, after, "PREPARE", "+19.0 MiB")) == [
-        "What changed at the end of PREPARE: kept by the allocator +20.0 MiB; all slices together +20.0 MiB, the step +19.0 MiB.",
+    assert stepped_answer(105, 125, (before, after), "PREPARE")[1:] == [
+        "What changed at the end of PREPARE: kept by the allocator +20.0 MiB; all slices together +20.0 MiB, the step +20.0 MiB.",
         "Only the newer side has the advice: --set malloc_trim=on.",
     ]
-    assert next(report._changes(before, after, "STARTUP", "")) == "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB."
-    assert "is freed before its phase ends" in next(report._changes(before, before, "PREPARE", ""))
-    recorded = [replace(before, heap_record=f"memprof heap record -o heap-{label} -- ./app") for label in ("v1", "v 2")]
-    answer = SimpleNamespace(versions=SimpleNamespace(labels=("v1", "v 2")))
-    step = SimpleNamespace(before=0, at=1)
-    assert list(report._heap_profiles(answer, step, *recorded)) == [  # type: ignore[arg-type]
-        "Two heap profiles show who allocates it: memprof heap record -o heap-v1 -- ./app && "
-        "memprof heap record -o heap-v 2 -- ./app && memprof heap diff heap-v1 'heap-v 2'"
-    ]
-    assert not list(report._heap_profiles(answer, step, recorded[0], replace(after, heap_record="x")))  # type: ignore[arg-type]
-    assert not list(report._heap_profiles(answer, step, before, before))  # type: ignore[arg-type]
-    assert list(report._changes(before, StepSide(None, "the model is gone"), "PEAK", "")) == [
+    assert stepped_answer(105, 165, (before, after), "STARTUP")[1].startswith(
+        "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB;"
+    )
+    assert stepped_answer(105, 125, (before, StepSide(None, "the model is gone")), "PEAK")[1:] == [
         "What changed is not known: the model is gone."
     ]
+
+
+RECORDS = [f"memprof heap record -o heap-{label} -- ./app" for label in ("v1", "v 2")]
+PROFILES = f"Two heap profiles show who allocates it: {RECORDS[0]} && {RECORDS[1]} && memprof heap diff heap-v1 'heap-v 2'"
+LOADED = {"MODEL_LOAD": {LIBRARIES: 1, ONCE: 60}, "EXECUTE": {LIBRARIES: 1, ONCE: 60}}
+MAPPED = {"MODEL_LOAD": {LIBRARIES: 1}, "EXECUTE": {LIBRARIES: 1, MODEL_FILE: 60}}
+POPULATED = {name: {LIBRARIES: 1, MODEL_FILE: 60} for name in LOADED}
+TWICE = {"MODEL_LOAD/peak": {LIBRARIES: 1, ONCE: 60, AGAIN: 60}, **LOADED}
+STEADY, TRANSIENT = {"MODEL_LOAD": (61, 61), "EXECUTE": (61, 61)}, {"MODEL_LOAD": (61, 121), "EXECUTE": (61, 61)}
+
+
+def test_report_names_transient_without_look() -> None:
+    before, after = side_of(POPULATED, record=RECORDS[0], **STEADY), side_of(LOADED, record=RECORDS[1], **TRANSIENT)
+    heights = {"MODEL_LOAD": 61, "EXECUTE": 61}, {"MODEL_LOAD": 121, "EXECUTE": 61}
+    line, *said = stepped_answer(61, 121, (before, after), "MODEL_LOAD", heights)
+    assert "PEAK 61.0 MiB -> 121.0 MiB (+98.4%), in MODEL_LOAD, " in line
+    changed, unsummed, transient, profiles = said
+    assert changed.startswith("What changed at the end of MODEL_LOAD: ")
+    assert "weights, one copy +60.0 MiB" in changed and changed.endswith("all slices together +0 B, the step +60.0 MiB.")
+    assert unsummed == "The slices do not sum to the step: 60.0 MiB lie between them."
+    assert transient == "The peak of v 2 lies 60.0 MiB above the end of MODEL_LOAD: a transient, which slices at the end do not show."
+    assert profiles == PROFILES
+    # The same step for the better: the transient is the older side's.
+    assert stepped_answer(121, 61, (after, before), "MODEL_LOAD", heights[::-1])[3] == transient.replace("v 2", "v1")
+
+
+def test_report_of_transient_names_both_phases() -> None:
+    """The older side peaks where it first reads the mapped file, and the newer where it copies it."""
+    before, after = side_of(MAPPED, MODEL_LOAD=(1, 1), EXECUTE=(61, 61)), side_of(LOADED, **TRANSIENT)
+    heights = {"MODEL_LOAD": 1, "EXECUTE": 61}, {"MODEL_LOAD": 121, "EXECUTE": 61}
+    line, changed, unsummed, transient = stepped_answer(61, 121, (before, after), "MODEL_LOAD", heights)
+    assert "PEAK 61.0 MiB in EXECUTE -> 121.0 MiB in MODEL_LOAD (+98.4%), net.onnx, a;" in line
+    assert changed.startswith("What changed from the end of EXECUTE (v1) to the end of MODEL_LOAD (v 2): ")
+    assert "60.0 MiB" in unsummed and "lies 60.0 MiB above the end of MODEL_LOAD" in transient
+
+
+@pytest.mark.parametrize(
+    ("mapped", "load", "moment"),
+    [(POPULATED, 61, "at the peak of MODEL_LOAD"), (MAPPED, 1, "from the end of EXECUTE (v1) to the peak of MODEL_LOAD (v 2)")],
+)
+def test_report_compares_looks_near_peaks(mapped: dict[str, dict[str, int]], load: int, moment: str) -> None:
+    """A side whose peak is at the end of its phase needs no look of its own there."""
+    before = side_of(mapped, record=RECORDS[0], MODEL_LOAD=(load, load), EXECUTE=(61, 61))
+    heights = {"MODEL_LOAD": load, "EXECUTE": 61}, {"MODEL_LOAD": 121, "EXECUTE": 61}
+    _, *said = stepped_answer(61, 121, (before, side_of(TWICE, record=RECORDS[1], **TRANSIENT)), "MODEL_LOAD", heights)
+    assert len(said) == 1 and said[0].startswith(f"What changed {moment}: ")
+    assert "weights, further copies +60.0 MiB" in said[0] and said[0].endswith("all slices together +60.0 MiB, the step +60.0 MiB.")
+
+
+def test_report_says_early_look() -> None:
+    early = {**TWICE, "MODEL_LOAD/peak": {LIBRARIES: 1, ONCE: 60, AGAIN: 40}}
+    _, changed, unsummed = stepped_answer(61, 121, (side_of(POPULATED, **STEADY), side_of(early, **TRANSIENT)), "MODEL_LOAD")
+    assert changed.startswith("What changed at the peak of MODEL_LOAD: ")
+    assert unsummed == (
+        "The slices do not sum to the step: 20.0 MiB lie between them; the look at v 2 came on the way to the peak, at 101.0 MiB of 121.0 MiB."
+    )
+
+
+def test_report_of_end_ignores_peak() -> None:
+    sides = (side_of({"MODEL_LOAD/peak": {LIBRARIES: 1, KEPT: 10}, "MODEL_LOAD": {LIBRARIES: 1}}, **TRANSIENT), side_of(TWICE, **TRANSIENT))
+    _, *said = stepped_answer(1, 61, sides, "MODEL_LOAD", phase="MODEL_LOAD", metric="rss_end_bytes")
+    assert said == [
+        "What changed at the end of MODEL_LOAD: weights, one copy +60.0 MiB; all slices together +60.0 MiB, the step +60.0 MiB."
+    ]
+
+
+def test_report_without_difference_of_looks() -> None:
+    sides = side_of(LOADED, record=RECORDS[0], **STEADY), side_of(LOADED, record=RECORDS[1], **STEADY)
+    assert stepped_answer(61, 71, sides, "MODEL_LOAD")[1:] == [
+        "The looks at both sides see no difference.",
+        "The slices do not sum to the step: 10.0 MiB lie between them.",
+        PROFILES,
+    ]
+    assert PROFILES not in stepped_answer(61, 71, (replace(sides[0], heap_record=""), sides[1]), "MODEL_LOAD")
+
+
+def test_report_says_where_step_begins() -> None:
+    heights = {"MODEL_LOAD": 20, "EXECUTE": 61}, {"MODEL_LOAD": 40, "EXECUTE": 81}
+    (line,) = stepped_answer(61, 81, (), "MODEL_LOAD", heights)  # type: ignore[arg-type]
+    assert "81.0 MiB (+32.8%), in EXECUTE, first seen in MODEL_LOAD, net.onnx" in line
