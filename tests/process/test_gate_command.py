@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -385,6 +386,28 @@ def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
     done = memprof("gate", "--against", "main", "--repeats", "1", "--", "true", cwd=made.folder)
 
     assert "imglib-1.dist-info was installed from this checkout: a program that imports it runs the same code" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("gate", "--run", "suite.toml", "--base-ref", "HEAD"), ("bisect", "--suite", "suite.toml", "--good", "HEAD~1", "--bad", "HEAD")],
+)
+def test_phases_need_gdb_before_builds(memprof, tmp_path, monkeypatch, words):
+    made = Checkout(tmp_path / "app")
+    made.commit(
+        suite_dot_toml="[phase]\nload = 'load_model'\n[[variant]]\nname = 'app'\ncmd = './app'\n[build]\ncommand = 'touch ../built'\n"
+    )
+    made.commit(other="")
+    (tmp_path / "bin").mkdir()
+    for name in ("git", "sh"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    done = memprof(*words, cwd=made.folder)
+
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "a phase by a function (--phase, or [phase] in a suite) needs gdb, which is not installed; " in done.stderr
+    assert "touch ../built" not in done.stderr, "the builds take long"
 
 
 READ = "import os, sys\nheld = open(sys.argv[1].removeprefix('--model='), 'rb').read(), open(os.environ.get('MORE', os.devnull), 'rb').read()\n"

@@ -132,7 +132,7 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.base_ref is not None
     file = _file(request)
     repository = worktrees.Repository.of(file)
-    build = suite.read(file).build or Build()
+    build = worktrees.checkout_suite(repository).build or Build()
     with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
         wanted = _with_request(worktrees.suite_in(repository, head), request, progress.say)
         planned = plan(wanted)
