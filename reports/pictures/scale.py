@@ -27,7 +27,7 @@ from memprof.records.types import Run
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import arena_sizes, formula, passing
+from ..tables.scale import arena_sizes, formula, passing, refuted
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
@@ -64,8 +64,7 @@ def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
         raise InputError(f"the runs are of {len(searches)} searches, and a picture is of one: {names}")
     (search,) = searches
     if within:
-        search = replace(search, within_bytes=parse_bytes(within))
-        search = replace(search, within=scale_laws.within(search))
+        search = scale_laws.confirmed(replace(search, within_bytes=parse_bytes(within)))
     return picture(search)
 
 
@@ -145,6 +144,13 @@ class _Drawn(Struct, frozen=True):
         limit = self.scaled.within_bytes
         return limit if limit is not None and limit <= _HIGHEST * self.high_bytes else None
 
+    def named(self, others: _Others) -> set[int]:
+        """The places on a curve at which a size is drawn or named, and the largest value that fits."""
+        every = [*(point.at for point in self.points), *(prediction.at for prediction in self.predictions)]
+        values = {int(at[self.name]) for at in every if _others(at, self.name) == others}
+        values |= {row.value or 0 for row in self.largest if _others(row.others, self.name) == others}
+        return {value for value in values if self.ends[0] <= value <= self.ends[1]}
+
     def look(self, at: Coordinates) -> dict[str, Any]:
         """Colour and marker of a measured place."""
         others = _others(at, self.name)
@@ -161,6 +167,7 @@ def _drawn(scaled: Scaled, points: Sequence[PlaceRun]) -> _Drawn:
     far = [point for point in points if point.at[name] > farthest]
     near = [point for point in points if point.at[name] <= farthest]
     seen = [prediction for prediction in scaled.predictions if prediction.at[name] <= farthest]
+    seen += _unasked(scaled, name, farthest)
     unseen = [prediction for prediction in scaled.predictions if prediction.at[name] > farthest]
     counts = Counter(_others(point.at, name) for point in fitted)
     asked = [others for others in dict.fromkeys(_others(prediction.at, name) for prediction in seen) if others not in counts]
@@ -185,6 +192,13 @@ def _drawn(scaled: Scaled, points: Sequence[PlaceRun]) -> _Drawn:
         largest,
         left_out,
     )
+
+
+def _unasked(scaled: Scaled, name: str, farthest: int) -> list[Prediction]:
+    """The places below the largest that fit where most is needed, as the text has them, but for those that were predicted or measured."""
+    known = [dict(at) for at in (*(prediction.at for prediction in scaled.predictions), *(point.at for point in scaled.points))]
+    most = [row.most for row in scaled.within if row.most is not None and row.dimension == name and not scaled.undecided]
+    return [prediction for prediction in most if prediction.at[name] <= farthest and dict(prediction.at) not in known]
 
 
 def _limits(lowest: float, highest: float) -> tuple[float, float]:
@@ -234,7 +248,7 @@ def _said_of(prediction: Prediction, main: str) -> str:
 
 def _remarks(drawn: _Drawn) -> list[str]:
     scaled = drawn.scaled
-    said = [f"Undecided: {scaled.undecided}."] if scaled.undecided else _law_below(scaled)
+    said = [f"Undecided: {scaled.undecided}."] if scaled.undecided else [*_law_below(scaled), *refuted(scaled)]
     said += [f"Not measured: {words_of(point.at)}: {point.ended}." for point in drawn.unmeasured]
     said += drawn.left_out
     if scaled.within_bytes and not drawn.limit_bytes:
@@ -250,7 +264,8 @@ def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) 
     """The law along the axis: solid where it was measured, dashed beyond. The least and the most that has to be seen of it, in bytes."""
     if drawn.scaled.law is None:
         return drawn.high_bytes, 0.0
-    values = sorted({round(value) for value in np.linspace(*drawn.ends, _PLACES)})
+    # An arena may need more in a narrow range: the curve goes through each place that the text or a point names.
+    values = sorted({*(round(value) for value in np.linspace(*drawn.ends, _PLACES)), *drawn.named(others)})
     predictions = drawn.scaled.predict([{**dict(others), drawn.name: value} for value in values])
     x = np.array(values)
     measured = np.array([not prediction.beyond for prediction in predictions])

@@ -168,7 +168,13 @@ def of_scale(scaled: Scaled) -> Resources | None:
     at = {label: int(most.at[label]) for label in bound}
     smaller = "" if at == bound else f", the most of all places up to {words_of(bound)}"
     where = f"{scaled.main} at {words_of(at)} by {scaled.source}{smaller}"
-    if most.high_bytes <= scaled.within_bytes:
+    requested: tuple[float, str]
+    confirmed = next((point for point in scaled.confirmations if dict(point.at) == at), None)
+    if confirmed is not None:
+        size = confirmed.most_bytes(scaled.main)
+        beyond = ", which goes beyond the limit" if size > scaled.within_bytes else ""
+        requested = size, f"{_as_measured(scaled, confirmed)}{smaller}{beyond}"
+    elif most.high_bytes <= scaled.within_bytes:
         requested = most.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
         requested = most.bytes, f"{where}, whose 95% interval goes beyond the limit"
@@ -182,7 +188,7 @@ def of_scale(scaled: Scaled) -> Resources | None:
 
 def _measured(scaled: Scaled) -> list[tuple[int, PlaceRun]]:
     """The points that were measured, with the largest size of the runs at each."""
-    return [(max(point.again or (point.sizes[scaled.main],)), point) for point in scaled.points if not point.ended]
+    return [(point.most_bytes(scaled.main), point) for point in scaled.points if not point.ended]
 
 
 def _as_measured(scaled: Scaled, point: PlaceRun) -> str:

@@ -289,6 +289,7 @@ def notes(scaled: Scaled) -> list[str]:
         said.append(
             "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
         )
+    said += [] if scaled.undecided else refuted(scaled)
     said += [] if scaled.undecided else filter(None, (_smaller(scaled, row) for row in scaled.within))
     for row in scaled.within:
         if row.refused is not None:
@@ -305,11 +306,24 @@ def _smaller(scaled: Scaled, row: Within) -> str:
     if row.most is None or dict(row.most.at) == bound:
         return ""
     seen = [point.sizes[scaled.main] for point in scaled.points if dict(point.at) == dict(row.most.at) and scaled.main in point.sizes]
+    at = ",".join(f"{name}={value:.0f}" for name, value in row.most.at.items())
+    if any(dict(point.at) == dict(row.most.at) for point in scaled.confirmations):
+        too_much = ": too much" if row.most.high_bytes > (scaled.within_bytes or 0) else ""
+        return f"Of all places up to {words_of(bound)}, {at} needs most: measured {format_bytes(row.most.high_bytes)}{too_much}."
     sizes = f"{format_bytes(row.most.bytes)}, at most {format_bytes(row.most.high_bytes)}"
     too_much = ": too much" if max(seen, default=0) > (scaled.within_bytes or 0) else ""
     measured = f"; measured {format_bytes(max(seen))}{too_much}" if seen else ""
-    at = ",".join(f"{name}={value:.0f}" for name, value in row.most.at.items())
     return f"Of all places up to {words_of(bound)}, {at} may need most: {sizes}{measured}."
+
+
+def refuted(scaled: Scaled) -> list[str]:
+    """The confirmed sizes outside of the law's intervals, and how wide the intervals are therefore: a sentence for each."""
+    said = [
+        f"The interval of {words_of(point.at)} is refuted: {format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}, and "
+        f"{format_bytes(point.sizes[scaled.main])} measured."
+        for point, prediction in scaled.refutations
+    ]
+    return [*said, f"All intervals here are {scaled.widened:.1f} times as wide as the law's, to hold what was measured."] if said else []
 
 
 # -- JSON

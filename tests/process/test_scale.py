@@ -303,8 +303,7 @@ def test_confirmation_runs_what_may_need_most(monkeypatch, scenario):
     (row,) = answer.within
     assert answer.simulated and 28 < row.bound <= row.value
     assert set(confirmed) == {row.value, row.bound, 27}
-    assert "batch" not in tables.render(answer) and "x=27 may need most: 367.5 MiB, at most" in tables.render(answer)
-    assert "measured 367.5 MiB." in tables.render(answer)
+    assert "batch" not in tables.render(answer) and "x=27 needs most: measured 367.5 MiB." in tables.render(answer)
 
 
 def test_largest_value_below_runtime_refusal():
@@ -648,7 +647,11 @@ def test_law_with_plan_from_kept_runs(tmp_path, monkeypatch, memprof, far, remar
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
     # The law is that of an arena that is not simulated, or of one whose simulation is far from what is measured.
     if far:
-        monkeypatch.setattr(scale_runs.Places, "simulate", lambda places: (LawSearch(), lambda at: (MIB, MIB * at["batch"] ** 3)))
+
+        def far_off(at):
+            return arena_requests.Resident(MIB, MIB * at["batch"] ** 3)
+
+        monkeypatch.setattr(scale_runs.Places, "simulate", lambda places: (LawSearch(), far_off))
     else:
         monkeypatch.setattr(arena_requests, "unusual", lambda order: "this")
     zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)

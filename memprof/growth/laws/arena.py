@@ -23,10 +23,11 @@ _CHANCE = (float(1 << 20), 0.005)
 
 class ArenaLaw(Struct, frozen=True):
     """An arena whose regions double, or another (doubles). size: what it needs at a place, in bytes, but for a constant and `beside`; None where
-    nobody can tell. beside: terms of what is not in the arena, such as the weights of each session. terms: what the tensors in it grow with, as a
-    plan has it; empty without a plan that has it."""
+    nobody can tell. doubt: by how many bytes that may be off at a place, None where it is certain everywhere. beside: terms of what is not in the
+    arena, such as the weights of each session. terms: what the tensors in it grow with, as a plan has it; empty without a plan that has it."""
 
     size: Callable[[Coordinates], float] | None = None
+    doubt: Callable[[Coordinates], float] | None = None
     doubles: bool = True
     beside: tuple[Term, ...] = ()
     terms: tuple[Term, ...] = ()
@@ -38,7 +39,18 @@ class ArenaLaw(Struct, frozen=True):
 
     def sizes(self, places: Mapping[str, Floats], count: int) -> Floats:
         """The bytes that it needs at places which are given as columns of `count` values: an array of as many."""
-        import numpy as np
-
         assert self.size is not None
-        return np.array([self.size({name: float(column[place]) for name, column in places.items()}) for place in range(count)])
+        return _at_each(self.size, places, count)
+
+    def variance(self, places: Mapping[str, Floats], simulated: Floats) -> Floats:
+        """How far runs at these places are from what is simulated there, as variances in bytes: by chance, and by what is in doubt, which is the end
+        of an interval and so two standard deviations."""
+        own, share = self.chance
+        doubt = 0.0 if self.doubt is None else _at_each(self.doubt, places, len(simulated)) / 2
+        return own**2 + (share * simulated) ** 2 + doubt**2
+
+
+def _at_each(figure: Callable[[Coordinates], float], places: Mapping[str, Floats], count: int) -> Floats:
+    import numpy as np
+
+    return np.array([figure({name: float(column[place]) for name, column in places.items()}) for place in range(count)])

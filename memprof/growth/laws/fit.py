@@ -71,8 +71,7 @@ class Fit(Struct, frozen=True):
         if self.arena is None:
             return sizes, variance * self.scale**2
         simulated = self.arena.sizes(places, count)
-        own, share = self.arena.chance
-        variance = (variance + own**2 + (share * simulated) ** 2) * self.scale**2
+        variance = (variance + self.arena.variance(places, simulated)) * self.scale**2
         # The share that a heap keeps varies from place to place by as much as it is.
         return sizes + (1 + self.kept) * simulated, variance + (self.kept * simulated) ** 2
 
@@ -140,7 +139,7 @@ class FitProblem:
         if arena is not None:
             simulated = arena.sizes(self.at, len(self.sizes))
             rest = rest - simulated
-            noise = np.sqrt(noise**2 + arena.chance[0] ** 2 + (arena.chance[1] * simulated) ** 2)
+            noise = np.sqrt(noise**2 + arena.variance(self.at, simulated))
             columns = np.append(columns, [[simulated]], axis=1) if keeps else columns
         solved = self._solved(columns.swapaxes(1, 2) / noise[:, None], rest / noise)
         judged = solved.leverage < _LEVERAGE

@@ -32,7 +32,7 @@ _AS_GOOD = 2.0  # of scores
 # idle at most, and a quarter is usual.
 _STEPS = 0.25
 FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
-_EVERY = 512
+_EVERY, _FINE, _NEARBY = 512, 500, 8
 _AT_ONCE = 64
 
 
@@ -192,16 +192,23 @@ def _typical_error(fit: Fit, sizes: Floats) -> float | None:
 
 
 def largest(
-    predict: Callable[[Sequence[Coordinates]], list[Prediction]], name: str, others: Coordinates, within_bytes: float, start: int
+    predict: Callable[[Sequence[Coordinates]], list[Prediction]],
+    name: str,
+    others: Coordinates,
+    within_bytes: float,
+    start: int,
+    step: int = 1,
+    known: Sequence[int] = (),
 ) -> tuple[int | None, int | None, int | None]:
-    """The largest whole value of a dimension up to which every predicted size is within a limit, with the other dimensions fixed: as predicted,
-    the most that is safe (the upper ends of the intervals fit too), and the most that is possible (their lower ends do). None where not even
-    `start` fits; values end at 2^40, where the law does not depend on the dimension.
+    """The largest whole value of a dimension, of every `step`th, up to which every predicted size is within a limit, with the other dimensions fixed:
+    as predicted, the most that is safe (the upper ends of the intervals fit too), and the most that is possible (their lower ends do). None where not
+    even `start` fits; values end at 2^40, where the law does not depend on the dimension. known: values at
+    which to look too.
 
     An interval is narrow at measured places, wide between them, and widest far beyond: its ends may cross the limit more than once, and the first
     time counts. Far beyond it may hold 0, and says no longer what is possible: that is None then, though a value fits as predicted.
     """
-    values = _values(start)
+    values = _values(start, step, known)
     predictions: list[Prediction] = []
     for begin in range(0, len(values), _AT_ONCE):
         predictions += predict([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
@@ -219,8 +226,10 @@ def largest(
         if not too_large:
             return None
         low, high = values[too_large - 1], values[too_large]
-        while high - low > 1:
-            middle = (low + high) // 2
+        while high - low > step:
+            middle = low + (high - low) // step // 2 * step
+            if middle == low:
+                break
             (prediction,) = predict([{**others, name: middle}])
             low, high = (middle, high) if getattr(prediction, end) <= within_bytes else (low, middle)
         return low
@@ -230,21 +239,30 @@ def largest(
 
 
 def highest(
-    predict: Callable[[Sequence[Coordinates]], list[Prediction]], name: str, others: Coordinates, start: int, end: int, step: int = 1
+    predict: Callable[[Sequence[Coordinates]], list[Prediction]],
+    name: str,
+    others: Coordinates,
+    start: int,
+    end: int,
+    step: int = 1,
+    known: Sequence[int] = (),
 ) -> Prediction:
-    """The prediction with the largest upper end among every `step`th value of a dimension from `start` to `end` and the end itself, with the other
-    dimensions fixed: that of the largest such value. An arena whose regions double may need less at a larger value."""
-    values = [start + (count - 1) * step for count in _values(1) if start + (count - 1) * step < end]
+    """The prediction with the largest upper end among the values of a dimension at which `largest` looks, from `start` to `end`, and the end itself,
+    with the other dimensions fixed: that of the largest such value. An arena whose regions double may need less at a larger value."""
+    values = itertools.takewhile(lambda value: value < end, _values(start, step, known))
     predictions = predict([{**others, name: value} for value in (*values, end)])
     return max(reversed(predictions), key=lambda prediction: prediction.high_bytes)
 
 
-def _values(start: int) -> list[int]:
-    """Values at which to look whether they fit: every one at first, then 2% apart."""
-    values = list(range(start, start + _EVERY))
+def _values(start: int, step: int, known: Sequence[int]) -> list[int]:
+    """Values at which to look whether they fit, of every `step`th: a five-hundredth apart up to several times the first, for an arena may need more
+    in a narrow range; beyond, each at first and then 2% apart. known: others besides."""
+    values = [start]
     while values[-1] < FARTHEST:
-        values.append(min(values[-1] + max(values[-1] // 50, 1), FARTHEST))
-    return values
+        value = values[-1]
+        apart = value // _FINE if value <= _NEARBY * start else 1 if value - start < _EVERY * step else value // 50
+        values.append(min(value + max(-(-apart // step), 1) * step, FARTHEST))
+    return sorted({*values, *(value for value in known if start < value < FARTHEST)}) if known else values
 
 
 # -- where there is no law

@@ -74,6 +74,10 @@ class PlaceRun(Struct, frozen=True):
     elsewhere_bytes: int | None = None
     again: tuple[int, ...] = ()
 
+    def most_bytes(self, main: str) -> int:
+        """The main figure, the largest of all runs at this place: what a limit needs."""
+        return max(self.again or (self.sizes[main],))
+
 
 class Named(Struct, frozen=True):
     """The law of one figure: PEAK, a phase's peak, or anonymous memory at the end. law: None where no simple law holds."""
@@ -150,7 +154,8 @@ class Scaled(Struct, frozen=True):
     """The answer. main: the name of the law that predictions are of. undecided: the lack, and what to add; empty if decided.
     planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
     mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again. env: the variables that a
-    program needs for the same settings, without those that a dimension varies.
+    program needs for the same settings, without those that a dimension varies. widened: how many times as wide as the law's own the intervals are,
+    because a size that was measured afterwards lies outside of one.
     """
 
     model: str
@@ -174,6 +179,7 @@ class Scaled(Struct, frozen=True):
     mapped_again_bytes: float = 0.0
     threads: int | None = None
     interrupted: bool = False
+    widened: float = 1.0
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -229,7 +235,47 @@ class Scaled(Struct, frozen=True):
 
     def predict(self, places: Sequence[Coordinates]) -> list[Prediction]:
         """The main figure at places: of PEAK, the largest of what the phases' laws say. Empty where there is no law."""
-        return predicted(self.main, self.laws, places)
+        return [_widened(prediction, self.widened) for prediction in predicted(self.main, self.laws, places)]
+
+    def expect(self, places: Sequence[Coordinates]) -> list[Prediction]:
+        """`predict`, but at places that were confirmed the size as measured, which needs no interval."""
+        sizes = {tuple(sorted(point.at.items())): float(point.most_bytes(self.main)) for point in self.confirmations}
+        predictions = self.predict(places)
+        for number, prediction in enumerate(predictions):
+            size = sizes.get(tuple(sorted((name, int(value)) for name, value in prediction.at.items())))
+            if size is not None:
+                predictions[number] = replace(prediction, bytes=size, low_bytes=size, high_bytes=size)
+        return predictions
+
+    @property
+    def confirmations(self) -> tuple[PlaceRun, ...]:
+        """The points that were measured after the law was found, to confirm it."""
+        return tuple(point for point in self.points if point.held_out and not point.ended and self.main in point.sizes)
+
+    @property
+    def refutations(self) -> tuple[tuple[PlaceRun, Prediction], ...]:
+        """The confirmed points outside of the law's own interval, with that."""
+        own = predicted(self.main, self.laws, [point.at for point in self.confirmations])
+        return tuple(
+            (point, prediction)
+            for point, prediction in zip(self.confirmations, own, strict=bool(own))
+            if not prediction.low_bytes <= point.sizes[self.main] <= prediction.high_bytes
+        )
+
+
+def widening(answer: Scaled) -> float:
+    """How many times as wide intervals must be to hold all confirmed sizes."""
+    factors = [1.0]
+    for point, prediction in answer.refutations:
+        off = point.sizes[answer.main] - prediction.bytes
+        half = prediction.high_bytes - prediction.bytes if off > 0 else prediction.bytes - prediction.low_bytes
+        factors.append(abs(off) / max(half, 1.0))
+    return max(factors)
+
+
+def _widened(prediction: Prediction, factor: float) -> Prediction:
+    low, high = (prediction.bytes + factor * (end - prediction.bytes) for end in (prediction.low_bytes, prediction.high_bytes))
+    return prediction if factor == 1 else replace(prediction, low_bytes=max(low, 0.0), high_bytes=high)
 
 
 def predicted(main: str, named: Sequence[Named], places: Sequence[Coordinates]) -> list[Prediction]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -43,8 +44,16 @@ _MOST_BUFFERS, _HIGHEST_POWER = 20_000, 8  # of a graph that anybody runs
 _DELEGATING = {"xnnpack": "on", "kernels": "optimized", "preserve_all_tensors": "off", "node_fusion": "on", "api": "interpreter"}
 
 
-# What becomes resident at a place after PREPARE begins, in bytes: until the end of the first run, and until the last.
-Simulation = Callable[[Mapping[str, int]], tuple[int, int]]
+class Resident(NamedTuple):
+    """What becomes resident at a place after PREPARE begins, in bytes: until the end of the first run, and until the last. doubt_bytes: by how much
+    either may differ, where sizes at that place are not certain."""
+
+    first: int
+    last: int
+    doubt_bytes: int = 0
+
+
+Simulation = Callable[[Mapping[str, int]], Resident]
 
 
 def places(varying: Sequence[Dimension]) -> list[dict[str, int]]:
@@ -170,8 +179,11 @@ def replayed(known: RequestTrace | None, runs: int) -> Simulation | None:
     free, mapped_from = known.heap_free_bytes or (), known.mapped_from_bytes or MAPPED_BYTES
 
     @cache
-    def resident(place: tuple[tuple[str, int], ...]) -> tuple[int, int]:
-        return told.resident_bytes(dict(place), runs, Heap(free, mapped_from))
+    def resident(place: tuple[tuple[str, int], ...]) -> Resident:
+        at = dict(place)
+        sizes, *rivals = (told.resident_bytes(at, runs, Heap(free, mapped_from), rival) for rival in (None, *told.doubtful(at)))
+        doubt = max((abs(other - size) for rival in rivals for other, size in zip(rival, sizes, strict=True)), default=0)
+        return Resident(*sizes, doubt)
 
     return lambda at: resident(tuple(sorted(at.items())))
 
@@ -184,9 +196,9 @@ def planned(known: Delegated) -> Simulation:
     def of_session(*values: int) -> int:
         return known.resident_bytes(dict(zip(labels, values, strict=True)))
 
-    def resident(at: Mapping[str, int]) -> tuple[int, int]:
+    def resident(at: Mapping[str, int]) -> Resident:
         bytes = of_session(*(at[label] for label in labels)) * at.get(SESSIONS, 1)
-        return bytes, bytes
+        return Resident(bytes, bytes)
 
     return resident
 

@@ -6,7 +6,7 @@ Of processes that ran side by side one run has the sum (records.types.LawSearch)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,8 +20,8 @@ from ..laws import laws
 from ..laws.arena import ArenaLaw
 from ..laws.laws import Prediction
 from ..laws.terms import Coordinates, SizePoint, Term
-from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes
-from .arena_requests import Simulation, planned_again, replayed
+from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes, widening
+from .arena_requests import Resident, Simulation, planned_again, replayed
 from .findings import findings, mapped_again, undecided
 from .runs import measured, measured_together, noise
 
@@ -95,11 +95,14 @@ def simulated(arena: ArenaLaw | None, name: str, simulation: Simulation | None) 
         return arena
     last = name != WARMUP
 
+    def resident(at: Coordinates) -> Resident:
+        return simulation({label: round(value) for label, value in at.items()})
+
     def size(at: Coordinates) -> float:
         # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
-        return float(simulation({label: round(value) for label, value in at.items()})[last])
+        return float(resident(at).last if last else resident(at).first)
 
-    return replace(arena, size=size)
+    return replace(arena, size=size, doubt=lambda at: float(resident(at).doubt_bytes))
 
 
 def of_runs(runs: Sequence[Run]) -> list[Scaled]:
@@ -170,9 +173,7 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     known: Simulation | None = replayed(_requests(runs, varying), job.runs) if doubles else planned_again(arenas, varying)
     whose = arena(doubles, job, dimensions, points, known)
     made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
-    made = replace(made, against=against(made), **_asked(made, runs))
-    made = replace(made, within=within(made))
-    made = replace(made, within=confirmed(made))
+    made = confirmed(replace(made, against=against(made), **_asked(made, runs)))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 
 
@@ -207,11 +208,12 @@ def within(made: Scaled) -> tuple[Within, ...]:
         return ()
     rows: list[Within] = []
     ranges = {each.label: (each.low, each.last) for each in made.varying}
+    steps = {each.label: each.step for each in made.varying}
     for label, (low, _) in ranges.items():
         others = {name: ends for name, ends in ranges.items() if name != label}
         for fixed in itertools.product(*others.values()):
             at = dict(zip(others, fixed, strict=True))
-            fit = laws.largest(made.predict, label, at, made.within_bytes, low)
+            fit = _largest(made, label, at, low, steps[label])
             there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
             refused = min((point.at[label] for point in there), default=None)
             if refused is not None and low < refused <= (fit[0] or 0):
@@ -222,13 +224,46 @@ def within(made: Scaled) -> tuple[Within, ...]:
     return tuple(replace(row, most=_most(made, row)) for row in rows)
 
 
+def _largest(made: Scaled, label: str, others: Mapping[str, int], low: int, step: int) -> tuple[int | None, int | None, int | None]:
+    """As `laws.largest`. The value that fits as predicted stays one where a run there had too much, which the row says beside it; a run at a smaller
+    value that had too much makes it smaller."""
+    limit = made.within_bytes or 0
+    confirmed = _confirmed_values(made, label, others)
+
+    def between(places: Sequence[Coordinates]) -> list[Prediction]:
+        return [replace(known, bytes=own.bytes) for known, own in zip(made.expect(places), made.predict(places), strict=True)]
+
+    fit = laws.largest(between if confirmed else made.predict, label, others, limit, low, step, list(confirmed))
+    if any(size > limit and value < (fit[0] or 0) for value, size in confirmed.items()):
+        return laws.largest(made.expect, label, others, limit, low, step, list(confirmed))
+    return fit
+
+
+def _confirmed_values(made: Scaled, label: str, others: Mapping[str, int]) -> dict[int, int]:
+    """The confirmed sizes by the value of a dimension, with the others as they are here."""
+    return {
+        point.at[label]: point.most_bytes(made.main)
+        for point in made.confirmations
+        if all(point.at[name] == others[name] for name in others)
+    }
+
+
 def _most(made: Scaled, row: Within) -> Prediction | None:
     """See Within."""
     if row.bound is None:
         return None
     dimension = next(each for each in made.varying if each.label == row.dimension)
     end = row.bound_place(made.varying)[row.dimension]
-    return laws.highest(made.predict, row.dimension, row.others, dimension.low, end, dimension.step)
+    confirmed = list(_confirmed_values(made, row.dimension, row.others))
+    refuted = [point.at for point, _ in made.refutations]
+
+    def ends(places: Sequence[Coordinates]) -> list[Prediction]:
+        """As predicted: a place beside a confirmed one is not more likely to need most. A refuted prediction is none."""
+        own = made.predict(places)
+        return [known if prediction.at in refuted else prediction for known, prediction in zip(made.expect(places), own, strict=True)]
+
+    most = laws.highest(ends if refuted else made.predict, row.dimension, row.others, dimension.low, end, dimension.step, confirmed)
+    return made.expect([most.at])[0]
 
 
 def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:
@@ -248,15 +283,19 @@ def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:
     return kept
 
 
-def confirmed(made: Scaled) -> tuple[Within, ...]:
-    """The largest values that fit, with what was measured there."""
+def confirmed(made: Scaled) -> Scaled:
+    """The answer with what was measured after its law was found: the intervals hold these sizes, and the values that fit are found with them, with
+    what was measured at the largest."""
+    made = replace(made, widened=widening(made))
+    made = replace(made, predictions=tuple(made.predict([prediction.at for prediction in made.predictions])), within=within(made))
     labels = [dimension.label for dimension in made.varying]
     seen = {tuple(point.at[label] for label in labels): point for point in made.points if point.held_out}
     points = [seen.get(tuple(row.place(labels).values())) for row in made.within]
-    return tuple(
+    rows = [
         row if point is None else replace(row, confirmed_bytes=point.sizes.get(made.main), ended=point.ended or "")
         for row, point in zip(made.within, points, strict=True)
-    )
+    ]
+    return replace(made, within=tuple(rows))
 
 
 def planned(points: Sequence[PlaceRun]) -> laws.Law | None:

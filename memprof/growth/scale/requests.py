@@ -1,28 +1,36 @@
 """What a model asks of ONNX Runtime's arena in two runs, as a function of its dimensions: from recordings at a few places to any other place.
 
 A recording is the text of runners/native/requests.c, of a session without an arena, so that each request is seen. The requests of all recordings must
-be the same but for their sizes. Each size is then a sum of few products of the dimensions, which has the recorded sizes exactly, or nearly where the
-runtime rounds them.
+be the same but for their sizes. Each size is then a sum of few products of the dimensions, or of counts of strides (strides.py), that has the
+recorded sizes exactly; or nearly, where the runtime rounds them in another way. A tensor that fits into a gap by chance may move all others: where
+sizes are only near, or a count may be another, the arena is simulated with other sizes too.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from math import prod
+from math import comb, prod
 
 from msgspec import Struct
 
 from .bfc import BfcArena, planned_block
 from .heap import Heap
+from .strides import Stride, StridedSize, strided
 
 At = Mapping[str, int]
+_Counted = Mapping[str, Fraction | int]  # a place with the counts of its strides, which a rival may have in parts
 # A size that no few terms give exactly is taken where the best of them are so near, as a share.
 _NEAR = 0.01
 _MOST_TERMS = 3
 _HIGHEST_DEGREE = 3
+# Of the counts of strides, those that most sizes follow, in sums of so many terms.
+_MOST_COUNTS, _MOST_TERMS_OF_COUNTS = 4, 2
+RIVALS = 4  # so many other sizes are tried where those of a place are in doubt
+_SCATTER = 0x9E37  # its multiples have bits that look drawn
 
 
 class Recording(Struct, frozen=True):
@@ -67,20 +75,28 @@ def parse(lines: Iterable[str], first: tuple[int, int], second: tuple[int, int],
 
 
 class Requests(Struct, frozen=True, dict=True):
-    """The requests at any place. amounts: the size of each number, and then that of each input, as sums of products of dimensions. block: the number
-    of the block that holds the second run's tensors, None for a runtime that makes none; planned: the numbers of the first run that lie in it."""
+    """The requests at any place. amounts: the size of each number, and then that of each input, as sums of products of dimensions and of the counts
+    of strides. block: the number of the block that holds the second run's tensors, None for a runtime that makes none; planned: the numbers of the
+    first run that lie in it. strides: the counts. errors: of each amount that has not the recorded sizes, its largest error as a share."""
 
     recording: Recording
     amounts: tuple[Amount, ...]
     block: int | None
     planned: frozenset[int]
+    strides: tuple[Stride, ...] = ()
+    errors: Mapping[Amount, float] = {}
 
-    def resident_bytes(self, at: At, runs: int, heap: Heap) -> tuple[int, int]:
+    def doubtful(self, at: At) -> list[int]:
+        """The rivals whose sizes at a place differ from those that are taken: numbers for `resident_bytes`. Empty where the sizes are certain."""
+        sizes = self._sizes(at, None)
+        return [rival for rival in range(RIVALS) if self._sizes(at, rival) != sizes]
+
+    def resident_bytes(self, at: At, runs: int, heap: Heap, rival: int | None = None) -> tuple[int, int]:
         """What becomes resident at a place until the end of the first run, and until that of `runs` more: the inputs and the arena's pages.
 
-        heap: as it is before the inputs are made; it is used up.
+        heap: as it is before the inputs are made; it is used up. rival: which other sizes to take where they are in doubt.
         """
-        known = {amount: amount.at(at) for amount in self._distinct}
+        known = self._sizes(at, rival)
         every = [known[amount] for amount in self.amounts]
         count = len(self.recording.sizes)
         sizes, inputs = every[:count], every[count:]
@@ -94,9 +110,19 @@ class Requests(Struct, frozen=True, dict=True):
             _run(arena, turn, self.recording.second, sizes)
         return given + after_first, given + arena.resident_bytes
 
+    def _sizes(self, at: At, rival: int | None) -> dict[Amount, int]:
+        """The size of each amount at a place. Where it is only near, rivals are larger or smaller by its error, each amount by itself."""
+        counted = {**at, **{stride.label: stride.count(at, rival) for stride in self.strides}}
+        known = {amount: amount.at(counted) for amount in self._distinct}
+        if rival is not None:
+            for number, (amount, error) in enumerate(self.errors.items()):
+                share = error if (number + 1) * _SCATTER >> rival & 1 else -error
+                known[amount] = max(known[amount] + round(share * known[amount]), 0)
+        return known
+
     @cached_property
-    def _distinct(self) -> frozenset[Amount]:
-        return frozenset(self.amounts)
+    def _distinct(self) -> tuple[Amount, ...]:
+        return tuple(dict.fromkeys(self.amounts))
 
 
 def _run(arena: BfcArena, turn: int, steps: Sequence[int], sizes: Sequence[int]) -> None:
@@ -123,14 +149,63 @@ def requests(recorded: Sequence[tuple[At, Recording]]) -> Requests | None:
     for recording in recordings:
         if block is not None and planned_block(recording.first, recording.sizes, planned) != recording.sizes[block]:
             return None
-    basis = Basis(places)
-    amounts = []
-    for number, sizes in enumerate(zip(*((*recording.sizes, *recording.inputs) for recording in recordings), strict=True)):
-        amount = _NOTHING if number == block else basis.amount(sizes)
-        if amount is None:
-            return None
-        amounts.append(amount)
-    return Requests(first, tuple(amounts), block, planned)
+    every = list(zip(*((*recording.sizes, *recording.inputs) for recording in recordings), strict=True))
+    distinct = list(dict.fromkeys(sizes for number, sizes in enumerate(every) if number != block))
+    found_sizes = _Sizes(places, distinct, every)
+    if any(sizes not in found_sizes.amounts for sizes in distinct):
+        return None
+    amounts = tuple(_NOTHING if number == block else found_sizes.amounts[sizes] for number, sizes in enumerate(every))
+    return Requests(first, amounts, block, planned, found_sizes.strides, found_sizes.errors)
+
+
+class _Sizes:
+    """Sizes at the recorded places as amounts: for each tuple of sizes, as far as one is found. strides: the counts that these have; errors: see
+    Requests."""
+
+    def __init__(self, places: Sequence[At], distinct: Sequence[tuple[int, ...]], every: Sequence[tuple[int, ...]]) -> None:
+        basis = Basis(places)
+        self.amounts: dict[tuple[int, ...], Amount] = {}
+        self.errors: dict[Amount, float] = {}
+        near = {sizes: amount for sizes in distinct if (amount := basis.amount(sizes)) is not None}
+        for sizes, amount in near.items():
+            if not _error(amount, places, sizes):
+                self.amounts[sizes] = amount
+        self._strides: dict[str, Stride] = {}
+        of_counts = {sizes: strided(places, sizes) for sizes in distinct if sizes not in self.amounts}
+        for sizes, found in of_counts.items():
+            if found is not None:
+                self._strides.setdefault(found.stride.label, found.stride)
+                self.amounts[sizes] = _amount(found)
+        uses = Counter(found.stride.label for sizes in every if (found := of_counts.get(sizes)) is not None)
+        often = [self._strides[label] for label, _ in uses.most_common(_MOST_COUNTS)]
+        counted = [{**at, **{stride.label: stride.count(at) for stride in often}} for at in places]
+        with_counts = Basis(counted, _MOST_TERMS_OF_COUNTS) if often else None
+        for sizes in distinct:
+            if sizes in self.amounts:
+                continue
+            exact = with_counts.amount(sizes) if with_counts is not None else None
+            if exact is not None and not _error(exact, counted, sizes):
+                self.amounts[sizes] = exact
+            elif sizes in near:
+                self.amounts[sizes] = near[sizes]
+                self.errors[near[sizes]] = max(_error(near[sizes], places, sizes), self.errors.get(near[sizes], 0.0))
+        self.strides = tuple(self._strides.values())
+
+
+def _amount(found: StridedSize) -> Amount:
+    """A multiple of a power of a count, as the sum that it is: (count + shift) ^ power has a term for each power of the count."""
+    terms = []
+    for power in range(found.power, -1, -1):
+        factor = found.factor * comb(found.power, power) * found.shift ** (found.power - power)
+        if factor:
+            counts = ((found.stride.label, power),) if power else ()
+            terms.append(((*found.others, *counts), int(factor) if factor.denominator == 1 else factor))
+    return Amount(tuple(terms))
+
+
+def _error(amount: Amount, places: Sequence[_Counted], sizes: Sequence[int]) -> float:
+    """The largest difference of an amount from the sizes at these places, as a share."""
+    return max(float(abs(amount.value(at) - size)) / max(size, 1) for at, size in zip(places, sizes, strict=True))
 
 
 def _block(recordings: Sequence[Recording]) -> tuple[int | None, frozenset[int]] | None:
@@ -171,19 +246,23 @@ class Amount(Struct, frozen=True):
 
     terms: tuple[tuple[tuple[tuple[str, int], ...], Fraction | int], ...]
 
-    def at(self, at: At) -> int:
-        """The value at a place."""
-        value: Fraction | int = sum(factor * prod([at[name] ** power for name, power in powers]) for powers, factor in self.terms)
-        return max(round(value), 0)
+    def at(self, at: _Counted) -> int:
+        """The value at a place, as a whole number."""
+        return max(round(self.value(at)), 0)
+
+    def value(self, at: _Counted) -> Fraction | int:
+        """The sum at a place as it is."""
+        total: Fraction | int = sum(factor * prod([at[name] ** power for name, power in powers]) for powers, factor in self.terms)
+        return total
 
 
 _NOTHING = Amount(())
 
 
 class Basis:
-    """The products that sizes may follow, with their values at the recorded places."""
+    """The products that sizes may follow, with their values at the recorded places. most_terms: of a sum of them."""
 
-    def __init__(self, places: Sequence[At]) -> None:
+    def __init__(self, places: Sequence[_Counted], most_terms: int = _MOST_TERMS) -> None:
         names = sorted({name for at in places for name in at if len({each[name] for each in places}) > 1})
         every = [
             tuple((name, power) for name, power in zip(names, powers, strict=True) if power)
@@ -193,7 +272,7 @@ class Basis:
         self._products = sorted(every, key=lambda powers: sum(power for _, power in powers))
         self._columns = [[prod(at[name] ** power for name, power in powers) for at in places] for powers in self._products]
         self._known: dict[tuple[int, ...], Amount | None] = {}
-        self._count = len(places)
+        self._count, self._most_terms = len(places), most_terms
 
     def amount(self, sizes: Sequence[int]) -> Amount | None:
         """The sum of the fewest products that has these sizes at the places, or nearly; None for none."""
@@ -207,7 +286,7 @@ class Basis:
             return _NOTHING
         best: tuple[float, Amount] | None = None
         # Places must be left that test the terms: one, and three where terms are subtracted, which fit nearly anything.
-        for count in range(1, min(_MOST_TERMS, self._count - 1) + 1):
+        for count in range(1, min(self._most_terms, self._count - 1) + 1):
             for chosen in itertools.combinations(range(len(self._products)), count):
                 amount, error = self._tried(chosen, sizes)
                 if amount is None or (best is not None and error >= best[0]):
@@ -239,7 +318,7 @@ class Basis:
         return [row for pair in zip(rows, reversed(rows), strict=True) for row in pair][: self._count]
 
 
-def _solved(matrix: list[list[int]], target: list[int]) -> list[Fraction] | None:
+def _solved(matrix: list[list[Fraction | int]], target: list[int]) -> list[Fraction] | None:
     """The solution of so many equations by elimination, None if there is not exactly one."""
     rows = [[Fraction(value) for value in (*row, right)] for row, right in zip(matrix, target, strict=True)]
     count = len(rows)

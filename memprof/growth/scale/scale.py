@@ -312,8 +312,7 @@ class _Scaler:
             odd = [point.at for point in seen if not point.ended and not _expected(answer, point)]
             self._measure([at for at in odd for _ in range(_MORE_OF_A_DOUBTFUL_ONE)], held_out=True)
         self._points = predictions.of_medians(self._points, self._main)
-        answer = replace(answer, points=tuple(self._points), remarks=tuple(self._remarks))
-        return replace(answer, within=predictions.confirmed(answer))
+        return predictions.confirmed(replace(answer, points=tuple(self._points), remarks=tuple(self._remarks)))
 
 
 def _expected(answer: Scaled, point: PlaceRun) -> bool:

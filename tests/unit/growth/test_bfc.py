@@ -11,6 +11,7 @@ from support.sample_runs import MIB
 
 from memprof.growth.laws.arena import ArenaLaw
 from memprof.growth.scale import arena_requests, predictions, requests
+from memprof.growth.scale.arena_requests import Resident
 from memprof.growth.scale.bfc import BfcArena, planned_block
 from memprof.growth.scale.heap import Heap
 from memprof.growth.scale.requests import Recording
@@ -241,7 +242,7 @@ def test_places_few_low_and_odd(ranges, places):
 
 def test_simulated_size_beyond_memory():
     def endless(at):
-        return 1 << 70, 1 << 70
+        return Resident(1 << 70, 1 << 70)
 
     assert predictions.simulated(ArenaLaw(), MODEL_LOAD, endless) is None
     assert isinstance(predictions.simulated(ArenaLaw(), PEAK, endless).size({"a": 1e12}), float)

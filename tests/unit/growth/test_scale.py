@@ -15,7 +15,9 @@ from support.scale_scenarios import in_arena, made
 from support.suites import one
 
 from memprof.base.errors import InputError, UsageError
+from memprof.base.units import format_bytes
 from memprof.growth.laws import laws
+from memprof.growth.laws.arena import ArenaLaw
 from memprof.growth.laws.terms import SizePoint, Term
 from memprof.growth.scale import answer as scaled
 from memprof.growth.scale import findings, predictions, scale
@@ -277,3 +279,80 @@ def test_picture_axis_says_that_it_does_not_begin_at_zero():
 
     assert flat.get_ylim()[0] > 70 and flat.get_ylabel() == "PEAK (MiB), the axis does not begin at 0"
     assert steep.get_ylim()[0] == 0 and steep.get_ylabel() == "PEAK (MiB)"
+
+
+def flat(samples):
+    """MiB of an arena that has no more regions from 25000 to 38000."""
+    return 138 + 0.085 * min(samples, 25000) + (1000 if samples >= 38000 else 0)
+
+
+def spiking(samples):
+    """The same, but for a narrow range that needs 200 MiB more."""
+    return flat(samples) + (200 if 30000 <= samples < 30100 else 0)
+
+
+def confirmed_in(limit_mib, *seen):
+    """The answer of a simulation with a spike within a limit, with places that were measured afterwards, in MiB."""
+    points = measured(flat, line("samples", 10000, 15000, 20000, 25000, 32000, 35000))
+    law = laws.law(points, noise=QUIET, arena=ArenaLaw(size=lambda at: (spiking(**at) - 138) * MIB))
+    own = tuple(PlaceRun(point.at, {PEAK: int(point.bytes)}) for point in points)
+    own += tuple(PlaceRun({"samples": samples}, {PEAK: int(size * MIB)}, held_out=True) for samples, size in seen)
+    answer = made(
+        dimensions=(parse("samples=10000..35000"),), points=own, laws=(Named(PEAK, law),), settings="", within_bytes=limit_mib * MIB
+    )
+    return predictions.confirmed(replace(answer, predictions=tuple(answer.predict([{"samples": 30050}]))))
+
+
+def test_sure_values_end_below_narrow_spike():
+    (row,) = confirmed_in(2400).within
+    assert row.value == row.surely == 29999 and row.most.high_bytes <= 2400 * MIB
+
+
+@pytest.mark.parametrize("limit", [1100, 1500, 2290, 2400, 2480, 2520, 4000])
+def test_sure_values_agree_with_worst_below(limit):
+    (row,) = confirmed_in(limit).within
+    assert row.surely is not None and row.most.high_bytes <= limit * MIB
+
+
+def test_confirmed_size_refutes_interval():
+    """The spike is not there: the answer says so, every interval is as wide as that, and no text has the predicted size as what is needed."""
+    before, after = confirmed_in(2520), confirmed_in(2520, (30050, flat(30050)))
+    assert before.widened == 1 and 30000 <= before.within[0].most.at["samples"] < 30100 and not tables.refuted(before)
+    (prediction,) = after.predict([{"samples": 30050}])
+    assert after.widened > 1 and prediction.low_bytes == pytest.approx(flat(30050) * MIB, rel=1e-6)
+    assert prediction in after.predictions
+    text = tables.render(after, format="text")
+    assert "The interval of samples=30050 is refuted: " in text and f"All intervals here are {after.widened:.1f} times as wide" in text
+    assert "PEAK at samples=30050 by" not in text and "samples=30050 may need most" not in text
+    (row,) = after.within
+    assert row.surely < 30000 and row.most.high_bytes <= 2520 * MIB  # others of the spike may need as much
+
+
+def test_confirmed_most_is_what_was_measured():
+    """A spike that is there: its measured size stands in place of the prediction."""
+    peak = spiking(30050) + 1
+    answer = confirmed_in(2520, (30050, peak), (int(confirmed_in(2520).within[0].most.at["samples"]), peak))
+    text = tables.render(answer, format="text")
+    assert answer.widened == 1 and f"needs most: measured {format_bytes(int(peak * MIB))}." in text
+    assert "PEAK as measured at samples=30" in text and "by the simulated arena, the most" not in text
+
+
+def test_confirmed_excess_below_largest_makes_it_smaller():
+    """A run at a smaller value that had too much counts; one at the largest value itself stands beside it."""
+    known = confirmed_in(2000).within[0].value
+    (row,) = confirmed_in(2000, (known, 2001)).within
+    assert row.value == known and row.confirmed_bytes == 2001 * MIB
+    (row,) = confirmed_in(2000, (18000, 2100)).within
+    assert row.value < 18000 and row.surely < 18000
+
+
+def test_picture_passes_through_named_places():
+    """The curve has the predicted place and the one that may need most, in a range that is narrower than what it is drawn with."""
+    answer = confirmed_in(2520)
+    axes = pictures.picture(answer).get_axes()[0]
+    curve = max((line for line in axes.get_lines()), key=lambda line: len(line.get_xdata()))
+    drawn = dict(zip(map(round, curve.get_xdata()), curve.get_ydata(), strict=True))
+    named = [answer.predictions[0], answer.within[0].most]
+    unit = {"GiB": 1 << 30, "MiB": MIB}[axes.get_ylabel().partition("(")[2][:3]]
+    for prediction in named:
+        assert drawn[int(prediction.at["samples"])] == pytest.approx(prediction.bytes / unit)

@@ -360,9 +360,15 @@ def falls(*seen: tuple[int, int]) -> resources.Resources:
 
 
 def test_request_holds_at_smaller_values() -> None:
-    found = falls((20, 308), (27, 367))
+    found = falls((20, 308))
     assert "PEAK at batch=27 by the simulated arena, the most of all places up to batch=3" in found.requests.figure
     assert 367 * MIB < found.requests.bytes <= 390 * MIB
+
+
+def test_request_of_confirmed_place_is_its_measurement() -> None:
+    found = falls((20, 308), (27, 367))
+    assert found.requests.figure == "PEAK as measured at batch=27, in one run, the most of all places up to batch=31: 367.0 MiB"
+    assert found.requests.bytes == 367 * MIB
 
 
 def test_request_takes_larger_measurement() -> None:
