@@ -29,6 +29,7 @@ from ..records.phases import WORDS, own
 from . import elf
 
 _OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
+_WISH = "a phase by a function (--phase, or [phase] in a suite) needs"
 _PHASE = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
@@ -53,8 +54,7 @@ def wrap(
     Raises InputError if gdb is missing or may not trace, or if the command cannot be found, UsageError if it is known to have no such function.
     """
     functions = list(phases.items()) if isinstance(phases, Mapping) else list(phases)
-    gdb = _gdb()
-    _may_trace()
+    gdb = check()
     variables = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     command = _command(argv, cwd, variables)
     program = _runs_here(command[0])
@@ -68,12 +68,19 @@ def wrap(
 # -- what must be there
 
 
+def check() -> str:
+    """The path of gdb, which can follow programs here. Raises InputError if it is missing or may not trace."""
+    gdb = _gdb()
+    _may_trace()
+    return gdb
+
+
 def _gdb() -> str:
     path = shutil.which("gdb")
     if path is None:
-        raise InputError(f"--phase needs gdb, which is not installed; {_OTHERS}")
+        raise InputError(f"{_WISH} gdb, which is not installed; {_OTHERS}")
     if not _has_python(path):
-        raise InputError(f"--phase needs a gdb with Python, and {path} has none; {_OTHERS}")
+        raise InputError(f"{_WISH} a gdb with Python, and {path} has none; {_OTHERS}")
     return path
 
 
@@ -103,7 +110,7 @@ def _may_trace() -> None:
         except OSError:
             scope = ""
         why = f"kernel.yama.ptrace_scope is {scope}" if scope in ("2", "3") else f"ptrace: {os.strerror(code)}"
-        raise InputError(f"--phase needs gdb, which may not trace a program here ({why}); {_OTHERS}")
+        raise InputError(f"{_WISH} gdb, which may not trace a program here ({why}); {_OTHERS}")
 
 
 def _command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> list[str]:

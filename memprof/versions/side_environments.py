@@ -2,7 +2,7 @@
 
 A build that installs packages by name (`pip install .`) gets a virtual environment for each side, and the program must come from there. Any other
 build may install into an environment that both sides see (`make install`). The build of base must then leave it as the build of head did, because
-otherwise both sides run what base installed. direct_url.json is read as PEP 610 has it: it names the folder that a package was installed from.
+otherwise both sides run what base installed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base import processes
@@ -35,12 +32,6 @@ _METADATA = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _OF_VENV = ("pip-", "setuptools-", "distutils-precedence")  # what a new environment has
 _FOLDERS = "import site; print(*site.getsitepackages(), site.getusersitepackages(), sep='\\n')"
 _TIMEOUT_S = 30
-
-
-class _Origin(Struct, frozen=True):
-    """What of direct_url.json is read."""
-
-    url: str
 
 
 def installs(build: Build) -> bool:
@@ -84,7 +75,7 @@ def _check_programs(command: Command, programs: Iterable[Sequence[str]], own: Se
         path = _file(command, words)
         if path is None or any(map(path.is_relative_to, own)) or _interpreter(path) is None:
             continue
-        if os.sep in words[0] or _PYTHON.fullmatch(path.name):
+        if os.sep in words[0] or is_python(path.name):
             mend = "name the program without a folder, and let the build install it too"
         else:
             mend = f"let the build install {path.name} too, `{build.command} {path.name}`"
@@ -93,7 +84,7 @@ def _check_programs(command: Command, programs: Iterable[Sequence[str]], own: Se
 
 def installed(command: Command) -> dict[str, int]:
     """When what the Pythons of this shell and of a command's program have installed was last changed, by path, and so the program's file."""
-    paths = [entry.path for entry in _metadata(command)]
+    paths = [entry.path for entry in metadata(command)]
     program = _program(command)
     times: dict[str, int] = {}
     for path in (*paths, *([str(program)] if program is not None else [])):
@@ -112,18 +103,6 @@ def check_shared(after_head: dict[str, int], after_base: dict[str, int], build: 
         )
 
 
-def copies_of(root: Path, command: Command) -> list[str]:
-    """The folders of packages, installed where both sides see them, that came from a checkout."""
-    found = []
-    for entry in _metadata(command):
-        with suppress(OSError, msgspec.DecodeError):
-            origin = msgspec.json.decode(Path(entry.path, "direct_url.json").read_bytes(), type=_Origin)
-            parts = urlsplit(origin.url)
-            if parts.scheme == "file" and Path(unquote(parts.path)).resolve().is_relative_to(root.resolve()):
-                found.append(entry.path)
-    return sorted(found)
-
-
 def _program(command: Command) -> Path | None:
     return _file(command, commands.launched(command.argv))
 
@@ -136,15 +115,30 @@ def _file(command: Command, words: Sequence[str]) -> Path | None:
     return None
 
 
-def _metadata(command: Command) -> Iterator[os.DirEntry[str]]:
+def metadata(command: Command) -> Iterator[os.DirEntry[str]]:
     """The entries that say what is installed for the Python of a command's program; for another program, for the Pythons that its shell finds."""
-    program = _program(command)
-    own = _interpreter(program) if program is not None else None
+    own = interpreter_of(command, commands.launched(command.argv))
     pythons = [own] if own is not None else [shutil.which("python"), shutil.which("python3")]
-    folders = {folder: None for python in dict.fromkeys(pythons) if python is not None for folder in _site_folders(python)}
+    return metadata_of(*(python for python in pythons if python is not None))
+
+
+def metadata_of(*pythons: str) -> Iterator[os.DirEntry[str]]:
+    """The same for interpreters."""
+    folders = {folder: None for python in dict.fromkeys(pythons) for folder in _site_folders(python)}
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             yield from (entry for entry in entries if entry.name.endswith(_METADATA))
+
+
+def interpreter_of(command: Command, words: Sequence[str]) -> str | None:
+    """The interpreter of a program that a command starts with these words; None if it is none of Python's, or not there."""
+    path = _file(command, words)
+    return _interpreter(path) if path is not None else None
+
+
+def is_python(program: str) -> bool:
+    """Whether a program is the interpreter itself, by its name."""
+    return _PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
 def _site_folders(python: str) -> list[str]:
@@ -159,9 +153,9 @@ def _site_folders(python: str) -> list[str]:
 
 def _interpreter(program: Path) -> str | None:
     """The interpreter that runs a program of Python's: itself, or that of a script's first line. None for any other program."""
-    if _PYTHON.fullmatch(program.name):
+    if is_python(program.name):
         return str(program)
     words = processes.interpreter_words(str(program))
     if words and os.path.basename(words[0]) == "env":
         words = [found for word in words[1:] if _PYTHON.fullmatch(word) and (found := shutil.which(word))]
-    return words[0] if words and _PYTHON.fullmatch(os.path.basename(words[0])) else None
+    return words[0] if words and is_python(words[0]) else None

@@ -26,7 +26,7 @@ from ..base import cache_folders
 from ..base.cache import cache_folder
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.leftovers import end_leftovers, scratch
-from ..programs import environments
+from ..programs import environments, symbols
 from ..programs.commands import Command
 from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, Variant, read
@@ -186,6 +186,14 @@ def checked_out(repository: Repository, folder: Path, commit: str, label: str) -
         _remove(repository, folder)
         aside.rename(folder)
         (folder / ".git").unlink(missing_ok=True)
+
+
+def checkout_suite(repository: Repository) -> Suite:
+    """The checkout's suite, of which trees will be built. Raises InputError if no gdb can follow its phases: a build may take minutes."""
+    suite = read(repository.root / repository.suite)
+    if suite.phases:
+        symbols.check()
+    return suite
 
 
 def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suite:

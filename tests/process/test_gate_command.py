@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -299,13 +301,113 @@ def test_gate_of_two_builds_in_one_place_refused(memprof, tmp_path, quick, build
     assert made.is_clean()
 
 
-def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
-    made = package_checkout(tmp_path / "lib")
-    subprocess.run([sys.executable, "-m", "pip", "--python", shared / "bin" / "python", "install", "-q", made.folder], check=True)
+def _installed_from(checkout, environment, **about):
+    """What `pip install -e` leaves in an environment: the package's metadata, and a .pth file with the folder of its code."""
+    (library,) = environment.glob("lib/python*/site-packages")
+    metadata = library / "imglib-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: imglib\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[console_scripts]\nimgtool = imglib:main\n")
+    (metadata / "direct_url.json").write_text(json.dumps({"url": checkout.folder.as_uri(), **(about or {"dir_info": {"editable": True}})}))
+    (library / "__editable__.imglib-1.pth").write_text(f"{checkout.folder / 'src'}\n")
+    return metadata
 
-    done = memprof("gate", "--against", "main", "--", "imgtool", cwd=made.folder)
+
+def _console_script(environment, name):
+    program = environment / "bin" / name
+    program.write_text(f"#!{environment}/bin/python\nimport imglib\nimglib.main()\n")
+    program.chmod(0o755)
+
+
+SAME = "on both sides, and nothing is measured: "
+
+
+@pytest.mark.parametrize(
+    ("program", "mend"),
+    [
+        (["imgtool"], "pip install ."),
+        (["pytest", "-q"], "pip install . pytest"),
+        (["sh", "-c", "cd src && pytest -q"], "pip install . pytest"),
+        (["timeout", "60", "python", "bench/run.py"], "pip install ."),
+    ],
+)
+def test_gate_does_not_compare_checkout_with_itself(memprof, tmp_path, shared, program, mend):
+    made = package_checkout(tmp_path / "lib", bench__run_dot_py="import imglib\n")
+    metadata = _installed_from(made, shared)
+    _console_script(shared, "imgtool")
+    _console_script(shared, "pytest")
+
+    done = memprof("gate", "--against", "main", "-o", "head.jsonl", "--", *program, cwd=made.folder)
+
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert f"{metadata} was installed from this checkout, so " in done.stderr
+    assert f"{SAME}--build '{mend}' installs each side's code for that side; " in done.stderr
+    assert not (made.folder / "head.jsonl").exists() and made.is_clean()
+
+
+def test_gate_takes_word_that_each_side_has_its_code(memprof, tmp_path, shared):
+    made = package_checkout(tmp_path / "lib")
+    _installed_from(made, shared)
+    _console_script(shared, "imgtool")
+    words = ("--repeats", "1", "-o", "head.jsonl", "--build", "true", "--", "imgtool")
+
+    done = memprof("gate", "--against", "main", *words, cwd=made.folder)
+
+    assert done.returncode == 3, done.stderr  # one repeat never decides
+    assert "imglib-1.dist-info was installed from this checkout: a program that imports it runs the same code" in done.stdout
+    assert len(_heights(made.folder)) == 2
+
+
+@pytest.mark.parametrize("way", ["pth", "variable"])
+def test_gate_does_not_compare_checkout_on_path(memprof, tmp_path, shared, way):
+    made = package_checkout(tmp_path / "lib")
+    _console_script(shared, "imgtool")
+    (library,) = shared.glob("lib/python*/site-packages")
+    if way == "pth":
+        (library / "mine.pth").write_text(f"{made.folder / 'src'}\n")
+    variable = ("--env", f"PYTHONPATH={made.folder / 'src'}") if way == "variable" else ()
+    own = ("--env", "PYTHONPATH=src", "--repeats", "1", "-o", "head.jsonl")
+
+    refused = memprof("gate", "--against", "main", *variable, "--", "imgtool", cwd=made.folder)
+    measured = memprof("gate", "--against", "main", *own, "--", "imgtool", cwd=made.folder)
+
+    assert (refused.returncode, refused.stdout) == (3, ""), refused.stderr
+    assert f"{SAME}--env PYTHONPATH=src gives each side the folder of its tree; " in refused.stderr
+    base, head = _heights(made.folder)
+    assert head - base == pytest.approx(8 << 20, abs=1 << 20), measured.stderr
+    assert "same code" not in measured.stdout
+
+
+def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):
+    """Whether a program that is not Python's imports it, nobody knows."""
+    made = package_checkout(tmp_path / "lib")
+    _installed_from(made, shared)
+
+    done = memprof("gate", "--against", "main", "--repeats", "1", "--", "true", cwd=made.folder)
 
     assert "imglib-1.dist-info was installed from this checkout: a program that imports it runs the same code" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("gate", "--run", "suite.toml", "--base-ref", "HEAD"), ("bisect", "--suite", "suite.toml", "--good", "HEAD~1", "--bad", "HEAD")],
+)
+def test_phases_need_gdb_before_builds(memprof, tmp_path, monkeypatch, words):
+    made = Checkout(tmp_path / "app")
+    made.commit(
+        suite_dot_toml="[phase]\nload = 'load_model'\n[[variant]]\nname = 'app'\ncmd = './app'\n[build]\ncommand = 'touch ../built'\n"
+    )
+    made.commit(other="")
+    (tmp_path / "bin").mkdir()
+    for name in ("git", "sh"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    done = memprof(*words, cwd=made.folder)
+
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "a phase by a function (--phase, or [phase] in a suite) needs gdb, which is not installed; " in done.stderr
+    assert "touch ../built" not in done.stderr, "the builds take long"
 
 
 READ = "import os, sys\nheld = open(sys.argv[1].removeprefix('--model='), 'rb').read(), open(os.environ.get('MORE', os.devnull), 'rb').read()\n"

@@ -18,7 +18,7 @@ from ...campaign.fleet import version_transfer
 from ...campaign.fleet.version_transfer import Releases, Travelling
 from ...programs import environments, runtimes
 from ...programs.environments import Environment
-from ...subjects import orders, suite
+from ...subjects import orders
 from ...subjects.suite import Build, Suite, Variant, variants_of
 from ...versions import builds, commits, packages, worktrees
 from ...versions.measurement import Selection
@@ -53,7 +53,7 @@ class Versions(Struct, frozen=True):
 def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
     """The commits between two refs, by first parents. Raises UsageError for refs that are not so, InputError for a suite that is none."""
     repository = worktrees.Repository.of(file)
-    asked = suite.read(file)
+    asked = worktrees.checkout_suite(repository)
     build = asked.build or Build()
     names = commits.first_parents(repository.root, good, bad, path)
     labels = tuple(name[:9] for name in names)

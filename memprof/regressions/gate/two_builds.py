@@ -16,10 +16,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ...base import files
-from ...base.errors import MemprofError
+from ...base.errors import MemprofError, UndecidedError
 from ...campaign.progress import Progress
 from ...programs import conversion_cache, runtimes
-from ...programs.commands import Command
 from ...records.summary import VariantKey, place_of
 from ...records.types import BUILD, COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
 from ...subjects import suite
@@ -30,7 +29,8 @@ from ...subjects.suite import Build, Suite, Variant
 from ...verdicts import baseline, budgets
 from ...verdicts.baseline import GateSide
 from ...verdicts.budgets import Budget, Spot
-from ...versions import shared_files, side_environments, worktrees
+from ...versions import shared_code, shared_files, side_environments, worktrees
+from ...versions.shared_code import Shared
 from . import ballast, growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides
@@ -132,7 +132,7 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.base_ref is not None
     file = _file(request)
     repository = worktrees.Repository.of(file)
-    build = suite.read(file).build or Build()
+    build = worktrees.checkout_suite(repository).build or Build()
     with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
         wanted = _with_request(worktrees.suite_in(repository, head), request, progress.say)
         planned = plan(wanted)
@@ -161,11 +161,13 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
-    build, command = request.command.build, request.command.only.command
-    assert command is not None
+    build, own = request.command.build, request.command.only.command
+    assert own is not None
     if build is not None:
-        side_environments.check_paths(command, here, build)
+        side_environments.check_paths(own, here, build)
     folder = worktrees.folder_inside(repository, request.command.cwd or here, "--cwd")
+    if build is None and (shared := shared_code.of_python(repository, own, request.command.env, folder)):
+        raise UndecidedError(_same_code(shared[0], own.name))
     with worktrees.tree(repository, request.against, "--against") as base:
         subject = _shared_in_full(request.command, repository, base, folder, progress)
         environments = _environments(build, base.folder.parent)
@@ -191,7 +193,9 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
             alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
             alone = _in_environment(alone, environments.get(BASE), base.folder)
             base_side = _base_side(alone, planned.orders)
-            remarks = [] if environments else _shared_remarks(repository.root, command)
+            if not environments:
+                shared = shared_code.of_python(repository, command, wanted.env, folder) or shared_code.of_shell(repository, command)
+                remarks = _shared_remarks(shared)
         yield f"head (this checkout) against {base.label}", base_side, planned.orders, remarks, wanted
 
 
@@ -207,13 +211,16 @@ def _shared_in_full(program: Suite, repository: worktrees.Repository, base: work
     return replace(program, env=env, variants=(replace(variant, command=command),))
 
 
-def _shared_remarks(root: Path, command: Command) -> list[str]:
+def _same_code(shared: Shared, program: str) -> str:
+    return (
+        f"{shared.reason}, so {program} would run the same code on both sides, and nothing is measured: {shared.mend}; "
+        f"if each side's tree comes first on the path of {program}, --build true measures it as it is"
+    )
+
+
+def _shared_remarks(code: Sequence[Shared]) -> list[str]:
     """A package that was installed from the checkout hides the code of both trees from a program that imports it from there."""
-    return [
-        f"{copy} was installed from this checkout: a program that imports it runs the same code on both sides. "
-        f"--build 'pip install . {command.name}' installs each side's code for that side"
-        for copy in side_environments.copies_of(root, command)
-    ]
+    return [f"{shared.reason}: a program that imports it runs the same code on both sides. {shared.mend}" for shared in code]
 
 
 def _environments(build: Build | None, folder: Path) -> dict[JobSide, Path]:
