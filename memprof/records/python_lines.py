@@ -13,7 +13,7 @@ from msgspec.structs import replace
 class GrowthLine(Struct, frozen=True):
     """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks. library_file, library_number: where a library
     that the line called allocated most of them, by the path inside the library's folder; None if the line did. holder: the
-    container that holds most of the objects, in words; None if none with a name was found."""
+    container that holds most of the objects, in words; None if none with a name was found. table: the objects are the container's own table."""
 
     file: str
     number: int
@@ -22,10 +22,13 @@ class GrowthLine(Struct, frozen=True):
     library_file: str | None = None
     library_number: int | None = None
     holder: str | None = None
+    table: bool = False
 
     @property
     def holder_words(self) -> str:
         """What follows the line in a sentence."""
+        if self.table:
+            return f", as the table of {self.holder}"
         return "; what holds them was not found" if self.holder is None else f", held by {self.holder}"
 
 

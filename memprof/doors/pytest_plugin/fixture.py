@@ -69,7 +69,7 @@ class MeasureResult:
 @dataclass(frozen=True)
 class Grows:
     """Whether memory rises with the calls of a function: true if it does. verdict: memprof.verdicts.growth's, with the rate and its interval.
-    reason: in a sentence. place: the line that allocates most of what stays, FILE:LINE, None if it was not found."""
+    reason: in a sentence. place: the line where what stays is kept or allocated, FILE:LINE, None if it was not found."""
 
     reason: str
     verdict: Verdict = field(repr=False)

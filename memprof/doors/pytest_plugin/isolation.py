@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...verdicts.growth import Verdict
 
 _ROUNDS = (1000, 8000)  # calls a process; the second only if the first does not decide
+_TRACED_CALLS = 500  # before each look, in fewer a list of objects that CPython keeps for reuse hides some
 _CHILD = """
 import json, os, sys
 with open(sys.argv[1]) as file:
@@ -176,7 +177,8 @@ def _allocating_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iter
     """Which lines of Python allocate what the test leaves behind, from one more process, where Python traces its objects."""
     from ...records.python_lines import read_lines
 
-    path, calls = folder / "lines.json", max(LEAST_CALLS // 2, verdict.warmup)
+    made = verdict.warmup + verdict.tail  # in the time of a process
+    path, calls = folder / "lines.json", max(LEAST_CALLS // 2, verdict.warmup, min(_TRACED_CALLS, made // 2))
     _measured_reports(item, folder, **{CALLS: str(2 * calls), LINES: str(path)})
     if path.exists():  # or the test failed there
         yield from leaks.told(read_lines(path), calls, verdict.slope, item.config.rootpath)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ...verdicts.growth import Verdict
 
 REASON = "growth_reason"  # the property of a test whose memprof.grows found growth
-_MOST_LINES, _LEAST_SHARE = 3, 0.1  # of the lines that are named, and of the growth that one of them has
+_MOST_LINES, _LEAST_SHARE = 4, 0.1  # of the lines that are named, and of the growth that one of them has
+_LEAST_LEFT = 0.05  # of the growth that the lines leave, and a sentence tells
 _CLOSE = 16  # bytes per call that may hide without a longer round: 1,000 calls of a test that keeps nothing leave 9
 _NO_LINES = (
     "No line of Python allocates it. To see the call sites in C, call the same in a script that marks each call (memprof marks --python): "
@@ -85,17 +86,22 @@ def told(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> 
         yield f"At least {size} of Python's objects per call stay, allocated by {_place(line, folder)}{inside}{line.holder_words}"
     if not large:
         yield _NO_LINES
+    left = rate - sum(line.bytes for line in large) / calls
+    if large and left >= _LEAST_LEFT * rate:
+        yield f"{format_bytes(left)} per call in other places"
 
 
 def largest_place(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> str | None:
-    """The line that allocates most of the growth, FILE:LINE, None if no line of Python has a part of it. The words are those of `told`."""
+    """The first line that `told` names, FILE:LINE, None if no line of Python has a part of the growth."""
     return next((_place(line, folder) for line in _large(lines, calls, rate)), None)
 
 
 def _large(lines: Sequence[GrowthLine], calls: int, rate: float) -> list[GrowthLine]:
+    """Those that are named: the lines where containers grow, which are the place to mend, then those with a holder, then the others."""
     from ...records.python_lines import within
 
-    return [line for line in within(lines, rate * calls) if line.bytes >= _LEAST_SHARE * rate * calls][:_MOST_LINES]
+    ordered = sorted(lines, key=lambda line: (not line.table, line.holder is None, -line.bytes))
+    return [line for line in within(ordered, rate * calls) if line.bytes >= _LEAST_SHARE * rate * calls][:_MOST_LINES]
 
 
 def _place(line: GrowthLine, folder: Path) -> str:

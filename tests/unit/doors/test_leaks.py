@@ -91,6 +91,22 @@ def test_lines_that_allocate_growth_named():
     ]
 
 
+def test_line_of_growing_container_first_and_rest_told():
+    holder = "the dict `OPEN` of module pkg"
+    lines = (
+        GrowthLine("/w/other.py", 9, 9000, 100),
+        GrowthLine("/w/pkg.py", 11, 8800, 200, holder=holder),
+        GrowthLine("/w/pkg.py", 12, 3600, 0, holder=holder, table=True),
+    )
+
+    assert list(leaks.told(lines, 100, 250, Path("/w"))) == [
+        "At least 36 B of Python's objects per call stay, allocated by pkg.py:12, as the table of the dict `OPEN` of module pkg",
+        "At least 88 B of Python's objects per call stay, allocated by pkg.py:11, held by the dict `OPEN` of module pkg",
+        "At least 90 B of Python's objects per call stay, allocated by other.py:9; what holds them was not found",
+        "36 B per call in other places",
+    ]
+
+
 def test_growth_outside_python_names_next_step():
     (sentence,) = leaks.told((GrowthLine("/w/pkg/few.py", 1, 9 * KIB, 1),), 100, 64 * KIB, Path("/w"))
 

@@ -136,6 +136,41 @@ def test_keys_are_held_by_their_dict(grown_lines):
     assert grown_lines("keyed_by", keyed_by) == [(3, "the dict `seen` of module keyed_by")]
 
 
+SESSIONS = """
+open = {}
+
+class Session:
+    def __init__(self):
+        self.items = bytearray(2000)
+
+def call(number):
+    session = Session()
+    open[str(number)] = session
+"""
+
+
+def test_objects_held_through_instance_and_table_named(tmp_path, monkeypatch):
+    gc.freeze()
+    (tmp_path / "sessions_by.py").write_text(SESSIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("sessions_by")
+    lines = TRACING["Lines"](tmp_path / "lines.json")
+    try:
+        lines.look()
+        for number in range(300):
+            module.call(number)
+        lines.look()
+    finally:
+        tracemalloc.stop()
+        del sys.modules["sessions_by"]
+
+    found = {line.number: (line.holder, line.table) for line in read_lines(tmp_path / "lines.json") if line.file == module.__file__}
+
+    holder = "the dict `open` of module sessions_by"
+    assert found[6] == found[9] == (holder, False)  # the attribute of an object, and the object
+    assert found[10] == (holder, True)
+
+
 def test_places_of_one_line_summed():
     blocks = ((KIB, (NUMPY, USER)), (3 * KIB, (JSON, USER)), (2 * KIB, (USER,)), (5 * KIB, (TEST,)))
 
