@@ -32,7 +32,12 @@ def of_each(row: Row) -> tuple[float, ...]:
 
 def differences(base: Row, head: Row) -> list[float]:
     """How much more head has than base: each mode of the one less each mode of the other, for no run is at a difference between modes."""
-    return [after - before for before in of_each(base) for after in of_each(head)]
+    return between(of_each(base), of_each(head))
+
+
+def between(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """The same of the modes of both sides."""
+    return [second - first for first in before for second in after]
 
 
 def change(metric: str, changes: Sequence[float], least: float = 0.0) -> str:

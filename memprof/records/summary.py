@@ -282,9 +282,7 @@ def highest_phases(heights: Sequence[tuple[str, float]], bound_bytes: int) -> Pe
     """The same of phases and their peaks, in the order in which they ran. This is where PEAK is, of repeats, of rows and of a single run."""
     if not heights:
         return PeakPhases()
-    most = max(peak for _, peak in heights)
-    # The first of those whose figures are alike in a table: of a few pages more chance decides.
-    highest = next(name for name, peak in heights if peak >= most - min(bound_bytes, _SEEN_BYTES))
+    highest, most = max(heights, key=lambda height: height[1])  # the first of those that are the same to the byte
     places = [place for place, (_, peak) in enumerate(heights) if peak >= most - bound_bytes]
     gapless = places == list(range(places[0], places[-1] + 1))
     level = [heights[place] for place in places]

@@ -53,7 +53,7 @@ class _Paths(Struct, frozen=True):
     prefixes: tuple[str, ...] = ()
 
 
-class _Program(Struct, frozen=True):
+class _PythonProgram(Struct, frozen=True):
     """A program of Python's: its words, its interpreter, and the folder in which it starts. python_path: its PYTHONPATH."""
 
     words: Sequence[str]
@@ -71,7 +71,7 @@ def of_python(repository: Repository, command: Command, env: Mapping[str, str], 
     for words in commands.programs(command.argv):
         python = side_environments.interpreter_of(command, words)
         if python is not None:
-            found += _shared(repository, _Program(words, python, folder, python_path))
+            found += _shared(repository, _PythonProgram(words, python, folder, python_path))
     return list(dict.fromkeys(found))
 
 
@@ -85,7 +85,7 @@ def of_shell(repository: Repository, command: Command) -> list[Shared]:
     ]
 
 
-def _shared(repository: Repository, program: _Program) -> Iterator[Shared]:
+def _shared(repository: Repository, program: _PythonProgram) -> Iterator[Shared]:
     root = repository.root.resolve()
     first = list(_first_folders(program, root))
     origins = []
@@ -109,7 +109,7 @@ def _relative(path: str | Path, folder: Path) -> str:
     return f"--env PYTHONPATH={os.path.relpath(os.path.realpath(path), folder.resolve())} gives each side the folder of its tree"
 
 
-def _installable(program: _Program, about: Path) -> str:
+def _installable(program: _PythonProgram, about: Path) -> str:
     """The name under which pip installs a program, empty for one that comes with Python or with the package itself."""
     name = commands.subject(program.words)
     own = about / "entry_points.txt"
@@ -182,7 +182,7 @@ def _python_path(env: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]
     return tuple(path for value in values for path in value.split(os.pathsep) if path)
 
 
-def _first_folders(program: _Program, root: Path) -> Iterator[Path]:
+def _first_folders(program: _PythonProgram, root: Path) -> Iterator[Path]:
     """The folders of the checkout whose counterparts in each tree come before what is installed."""
     folder = program.folder.resolve()
     yield from ((folder / path).resolve() for path in program.python_path if not os.path.isabs(path))

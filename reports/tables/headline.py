@@ -143,8 +143,7 @@ def _below(below: Ground, changes: Sequence[float]) -> str:
         return ""
     versions = " and ".join(below.versions)
     least = Limits().bytes
-    before, after = below.baselines if below.baselines is not None else ((0.0,), (0.0,))
-    of_baseline = [size - other for other in before for size in after]
+    of_baseline = modes.between(*below.baselines) if below.baselines is not None else [0.0]
     if all(abs(each) <= least for each in of_baseline):
         return f"with {versions}" if versions else ""
     causes = "" if not versions else f", which is {versions} alone" if below.alone else f", of the runtime and of {versions}"

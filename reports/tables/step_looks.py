@@ -7,6 +7,7 @@ no look, both ends are compared, and the answer has how far the peaks lie above 
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from memprof.explain.records import Explanation, PhaseLook
 
@@ -58,15 +59,12 @@ def difference(
     heights = [_transient_bytes(side, phase) if of_peak and not is_near else 0 for side, phase in zip(sides, phases, strict=True)]
     hidden = abs(heights[1] - heights[0]) >= small
     low, high = (height if hidden and height >= small else 0 for height in heights)
-    lates = (
-        [_late(side, phase, look, small) for side, phase, look in zip(sides, phases, looks or (), strict=False)]
-        if is_near
-        else [None, None]
-    )
-    found = LookDifference(looks, _moved(*looks) if looks is not None else (), (low, high), (lates[0], lates[1]))
+    if looks is None:
+        return LookDifference(transients=(low, high))
+    earlier, later = (_late(side, phase, look, small) if is_near else None for side, phase, look in zip(sides, phases, looks, strict=True))
+    found = LookDifference(looks, _moved(*looks), (low, high), (earlier, later))
     missing = size_bytes - found.whole_bytes
-    is_missing = is_sum and looks is not None and abs(missing) >= small
-    return LookDifference(found.looks, found.moved, found.transients, found.late, missing if is_missing else 0)
+    return replace(found, missing_bytes=missing) if is_sum and abs(missing) >= small else found
 
 
 def _near_peak(side: Explanation, phase: str, small: int) -> PhaseLook | None:
