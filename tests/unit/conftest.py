@@ -27,11 +27,21 @@ _guard = _Guard()
 sys.addaudithook(_guard.hear)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """The test and its fixtures. pytest calls this for every test, wherever it lies."""
+def _guarded(item: pytest.Item) -> Iterator[None]:
+    """pytest calls the hooks below for every test, wherever it lies."""
     _guard.runs = Path(__file__).parent in item.path.parents
     try:
-        return (yield)
+        yield
     finally:
         _guard.runs = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    yield from _guarded(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What ends afterwards is not heard: behind the last test of a session end the fixtures of others, such as a board's connection."""
+    yield from _guarded(item)
