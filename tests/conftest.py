@@ -22,11 +22,9 @@ from support.browser_page import browser, chromium  # noqa: F401  (the fixtures)
 from support.session_cache import SHARED, USERS_CACHE, once
 from support.sshd import board, server  # noqa: F401  (the fixtures)
 
-# BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
+# BLAS reads this once, when numpy is imported, here and in what tests start. Its threads wait by spinning, and the CPUs are busy with other tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 with pytest.MonkeyPatch.context() as _environment:
-    _environment.setenv("OPENBLAS_NUM_THREADS", "1")
-    import numpy  # noqa: F401
-
     _environment.setenv("HYPOTHESIS_NO_PLUGINS", "1")  # it would import trio, which no test uses
     import hypothesis
 
