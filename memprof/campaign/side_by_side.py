@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ..base.errors import InputError, MeasurementError
 from ..base.leftovers import end_leftovers, new_token
+from ..base.mappings import parse
 from ..places import remote_groups
 from ..places.cgroups import GROUP_FILES, GroupFiles, sizes_in
 from ..places.place import Place, Started
@@ -257,13 +258,8 @@ def _rollup(text: str) -> tuple[int, int]:
 def _shared_files(text: str) -> tuple[SharedFile, ...]:
     """The files of which a process has the most pages in common with others, from its smaps."""
     sizes: dict[str, int] = {}
-    path = ""
-    for row in text.splitlines():
-        word = row.split(None, 1)[0]
-        if not word.endswith(":"):
-            fields = row.split(None, 5)
-            path = fields[5] if len(fields) == 6 else ""
-        elif word in ("Shared_Clean:", "Shared_Dirty:") and path.startswith("/"):
-            sizes[path] = sizes.get(path, 0) + int(row.split()[1]) * 1024
+    for each in parse(text):
+        if each.path.startswith("/"):
+            sizes[each.path] = sizes.get(each.path, 0) + each.shared_clean + each.shared_dirty
     largest: Sequence[tuple[str, int]] = sorted(sizes.items(), key=lambda pair: -pair[1])
     return tuple(SharedFile(path, size) for path, size in largest[:_MOST_FILES] if size)

@@ -14,8 +14,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ..base.mappings import Mapping
 from .hashing import Places, Words
-from .memory_map import PAGE, Mapping, Pages
+from .memory_map import PAGE, Pages
 from .scan import Hits
 from .snippets import LEAST_SNIPPETS, Index, SnippetGroup, snippet_count
 

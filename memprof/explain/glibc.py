@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .memory_map import PAGE, Addresses, Mapping, Pages, open_memory
+from ..base.mappings import Mapping
+from .memory_map import PAGE, Addresses, Pages, open_memory
 
 _HEAP_BYTES = 64 << 20
 _WINDOW = 1 << 18

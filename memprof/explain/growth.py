@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ..base.errors import MeasurementError
 from ..base.leftovers import scratch
+from ..base.mappings import Mapping
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
@@ -29,7 +30,7 @@ from ..subjects.order import Order
 from . import remote, waterfall
 from .engine import must_be_ok, weights
 from .glibc import GlibcHeap, Ranges
-from .memory_map import PAGE, Addresses, Mapping
+from .memory_map import PAGE, Addresses
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, STACKS
 from .snapshot import ProcessSnapshot
 from .snippets import Index

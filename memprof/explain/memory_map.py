@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, MeasurementError
+from ..base.mappings import Mapping, parse
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BUFFER = 2 << 20  # beyond it the caches hold less of it; below it two threads wait for each other's turns at the interpreter
@@ -38,68 +39,12 @@ class Unreadable(InputError):
     """The kernel does not let this process's memory be read."""
 
 
-class Mapping(NamedTuple):
-    """One mapping of a process: a line of /proc/PID/smaps and the fields below it, in bytes."""
-
-    start: int
-    end: int
-    perms: str
-    offset: int
-    device: str
-    inode: int
-    path: str
-    rss: int = 0
-    anonymous: int = 0
-    private_dirty: int = 0
-    swap: int = 0
-    huge: int = 0
-    flags: str = ""
-
-    @property
-    def is_file(self) -> bool:
-        """Whether a file on a disk lies behind it. Shared memory has none."""
-        return self.inode != 0 and not self.is_shared_memory
-
-    @property
-    def is_shared_memory(self) -> bool:
-        """Whether it is memory that processes share and no file keeps."""
-        return self.path.startswith(("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"))
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether writes to it are seen by others."""
-        return "s" in self.perms
-
-
-_FIELDS = {"Rss": "rss", "Anonymous": "anonymous", "Private_Dirty": "private_dirty", "Swap": "swap", "AnonHugePages": "huge"}
-
-
 def mappings(pid: int) -> list[Mapping]:
     """The mappings of a process, by address. Raises ProcessEndError, or Unreadable where it belongs to another user."""
-    records: list[dict[str, object]] = []
-    for line in _text(pid, "smaps").splitlines():
-        name, _, value = line.partition(":")
-        if name in _FIELDS:
-            records[-1][_FIELDS[name]] = int(value.split()[0]) * 1024
-        elif name == "VmFlags":
-            records[-1]["flags"] = value.strip()
-        elif " " in name:  # 7f0000000000-7f0000021000 rw-p 00000000 00:00 0   /path
-            where, perms, offset, device, inode, *path = line.split(None, 5)
-            start, end = (int(part, 16) for part in where.split("-"))
-            records.append(
-                {
-                    "start": start,
-                    "end": end,
-                    "perms": perms,
-                    "offset": int(offset, 16),
-                    "device": device,
-                    "inode": int(inode),
-                    "path": path[0] if path else "",
-                }
-            )
-    if not records:
+    found = parse(_text(pid, "smaps"))
+    if not found:
         raise ProcessEndError(f"process {pid} ended while it was looked at")
-    return [Mapping(**fields) for fields in records]  # type: ignore[arg-type]
+    return found
 
 
 def threads_stack_pointers(pid: int) -> list[int]:

@@ -154,7 +154,7 @@ def _sources() -> Path:
     """The zip file of remote_look.py and what it imports."""
     top = Path(__file__).parent
     paths: Iterable[tuple[str, Path]] = (
-        *((f"memprof/base/{name}.py", top.parent / f"base/{name}.py") for name in ("__init__", "errors")),
+        *((f"memprof/base/{name}.py", top.parent / f"base/{name}.py") for name in ("__init__", "errors", "mappings")),
         *((f"memprof/explain/{name}.py", top / f"{name}.py") for name in _MODULES),
     )
     return source_zips.zipped("looker", {"memprof/__init__.py": b"", **{name: path.read_bytes() for name, path in paths}})

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.mappings import Mapping
 from . import glibc, memory_map, scan, whole_weights
 from .filtering import Filter
 from .glibc import GlibcHeap
-from .memory_map import PAGE, Mapping, Pages
+from .memory_map import PAGE, Pages
 from .scan import Hits, Keys
 from .whole_weights import Small, Whole
 

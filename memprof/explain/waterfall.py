@@ -16,12 +16,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ..base.mappings import Mapping
 from ..base.units import format_bytes
 from ..models.tensors import StoredTensor
 from . import copies, snippets
 from .copies import Copy
 from .glibc import Ranges, common, ranges
-from .memory_map import PAGE, Mapping, Pages
+from .memory_map import PAGE, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MAPPED, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, PhaseLook, Slice
 from .snapshot import ProcessSnapshot
 from .snippets import Index

@@ -486,15 +486,14 @@ class _Fitter:
         if search.found is None or self._request.within is not None:
             return
         self._announce_again(self._runs_to_come(upper, 0))
-        for factor in _CURVE:
-            limit = _whole_pages(search.found * factor)
-            if limit > upper * 1.05 or self._stopped:
+        limits_above = [limit for factor in _CURVE if (limit := _whole_pages(search.found * factor)) <= upper * 1.05]
+        for limit in (limit for limit in limits_above for _ in range(_PLAIN_RUNS)):
+            if self._stopped:
                 break
             if self._is_time_up():
-                self._remark("The time was up before limits above the least were measured; a longer --time measures them.")
+                self._remark("The time was up before all limits above the least were measured; a longer --time measures them.")
                 break
-            for _ in range(_PLAIN_RUNS):
-                self._try(limit, search, name=f"in {format_bytes(limit)}", slow_fails=False)
+            self._try(limit, search, name=f"in {format_bytes(limit)}", slow_fails=False)
         while (least := search.least) is not None and search.worked[least] < CONFIRMATIONS:
             if self._is_time_up():
                 search.complete = False

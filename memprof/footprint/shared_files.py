@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
-from ..base import processes
+from ..base import mappings, processes
 from ..base.page_cache import kept_bytes
 
 _NAMED = 3
@@ -28,22 +28,11 @@ class HeldFiles(Struct, frozen=True):
 
 
 def used(pid: int) -> dict[str, int]:
-    """The bytes of each file that a process has mapped and resident, as the page cache holds them: without pages that it has copied (smaps,
-    proc_pid_smaps(5))."""
-    try:
-        rows = Path(f"/proc/{pid}/smaps").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return {}
+    """The bytes of each file that a process has mapped and resident, as the page cache holds them: without pages that it has copied."""
     sizes: dict[str, int] = {}
-    path = ""
-    for row in rows:
-        name, _, value = row.partition(":")
-        if name in ("Rss", "Anonymous"):
-            if path.startswith("/"):
-                sizes[path] = sizes.get(path, 0) + (1 if name == "Rss" else -1) * (int(value.split()[0]) << 10)
-        elif "-" in name.split(" ", 1)[0]:
-            fields = row.split(None, 5)
-            path = fields[5] if len(fields) == 6 else ""
+    for each in _mappings(pid, "smaps"):
+        if each.path.startswith("/"):
+            sizes[each.path] = sizes.get(each.path, 0) + each.rss - each.anonymous
     return {path: size for path, size in sizes.items() if os.path.isfile(path)}
 
 
@@ -59,9 +48,13 @@ def held(files: Mapping[str, int]) -> HeldFiles:
 
 
 def _mapped(pid: int) -> set[str]:
-    """The files that a process maps, none where that may not be read."""
+    """The files that a process maps."""
+    return {each.path for each in _mappings(pid, "maps") if each.path.startswith("/")}
+
+
+def _mappings(pid: int, name: str) -> list[mappings.Mapping]:
+    """The mappings of a process by that file of /proc, none where it may not be read."""
     try:
-        rows = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+        return mappings.parse(Path(f"/proc/{pid}/{name}").read_text(errors="surrogateescape"))
     except OSError:
-        return set()
-    return {fields[5] for row in rows if len(fields := row.split(None, 5)) == 6 and fields[5].startswith("/")}
+        return []

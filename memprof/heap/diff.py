@@ -21,7 +21,7 @@ from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
 from .frames import NO_MODULE, By, Frame
-from .names import file_name, group_name, is_allocator, module_name, nameless, short_file, short_module
+from .names import file_name, is_allocator, module_name, nameless, own_name, short_file, short_module, with_place
 from .profile import HeapProfile, Snapshot
 from .program_lines import program_tree
 from .shape import BELOW, ROOT, grouped, is_unknown
@@ -52,13 +52,18 @@ class DiffSide(Struct, frozen=True):
 
 class SiteChange(Struct, frozen=True):
     """A function, a line, a module or a node of the tree, before and after. None: the tree has no such place. source: `file.py:12` of a line,
-    `file.py` of a function of Python; else empty."""
+    `file.py` of a function of Python; else empty. own_name: without the source."""
 
-    name: str
+    own_name: str
     before_bytes: int | None
     after_bytes: int | None
     module: str = ""
     source: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name with the source."""
+        return with_place(self.own_name, self.source)
 
     @property
     def growth_bytes(self) -> int:
@@ -127,13 +132,13 @@ def verdict(difference: Diff, limit: float) -> bool:
 
 
 class MatchedPlace(NamedTuple):
-    """What a frame is in both builds: the name by which it is matched, and what is shown, which need not agree.
+    """What a frame is in both builds: the name by which it is matched, and what is shown, which need not agree. own_name: without the source.
 
     A build without debug information knows a library where another knows a source file. A package may be a checkout in one of them.
     """
 
     key: str
-    name: str
+    own_name: str
     module: str = ""
     source: str = ""
 
@@ -145,8 +150,7 @@ def identity(frame: Frame) -> MatchedPlace:
         return _matched(nameless(frame), module)
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
-        file = short_file(frame.file)
-        return MatchedPlace(f"{name} ({file_name(frame.file)})", f"{name} ({file})", module, file)
+        return MatchedPlace(with_place(name, file_name(frame.file)), name, module, short_file(frame.file))
     return _matched(name, module)
 
 
@@ -159,8 +163,8 @@ def _line(frame: Frame) -> MatchedPlace:
     function = identity(frame)
     if frame.file is None or not frame.line:
         return function
-    key = f"{frame.function} ({file_name(frame.file)}:{frame.line})"
-    return MatchedPlace(key, group_name(frame, "line"), function.module, f"{short_file(frame.file)}:{frame.line}")
+    key = with_place(frame.function, f"{file_name(frame.file)}:{frame.line}")
+    return MatchedPlace(key, own_name(frame, "line"), function.module, f"{short_file(frame.file)}:{frame.line}")
 
 
 def _module(frame: Frame) -> MatchedPlace:
@@ -273,7 +277,7 @@ def _joined(tries: Sequence[Trie], places: _PlaceTable) -> tuple[tuple[SiteChang
 
 
 def _change(place: MatchedPlace, before_bytes: int | None, after_bytes: int | None) -> SiteChange:
-    return SiteChange(place.name, before_bytes, after_bytes, place.module, place.source)
+    return SiteChange(place.own_name, before_bytes, after_bytes, place.module, place.source)
 
 
 def _sites(trie: Trie) -> dict[int, int]:

@@ -71,17 +71,31 @@ def is_library(frame: Frame) -> bool:
 
 def group_name(frame: Frame, by: By) -> str:
     """The name of the group a frame belongs to, in full."""
+    return with_place(own_name(frame, by), _place(frame, by))
+
+
+def own_name(frame: Frame, by: By) -> str:
+    """The same without the file or line that tells it from groups of the same name: where those stand beside it."""
     if frame.kind == "below":
         return "(below the threshold)"
     if by == "module":
         return module_name(frame)
-    if by == "line" and frame.file is not None:
-        return f"{frame.function} ({short_file(frame.file)}:{frame.line or '?'})"
-    if frame.function == UNKNOWN:
-        return nameless(frame)
-    if frame.file is not None and is_python(frame.file):  # every file has its `<module>`, every class its `__init__`
-        return f"{frame.function} ({short_file(frame.file)})"
-    return frame.function
+    return nameless(frame) if frame.function == UNKNOWN and not _place(frame, by) else frame.function
+
+
+def with_place(name: str, place: str) -> str:
+    """`resize (imglib.py:9)`; the name alone where the place is empty."""
+    return f"{name} ({place})" if place else name
+
+
+def _place(frame: Frame, by: By) -> str:
+    """What the name of a frame's group has of its file and line."""
+    if frame.file is None or frame.kind == "below" or by == "module":
+        return ""
+    if by == "line":
+        return f"{short_file(frame.file)}:{frame.line or '?'}"
+    is_told = frame.function != UNKNOWN and is_python(frame.file)  # every file of Python has its `<module>`, every class its `__init__`
+    return short_file(frame.file) if is_told else ""
 
 
 def nameless(frame: Frame) -> str:

@@ -141,9 +141,8 @@ class _DiffPage(terminal.TextPage):
         return format_bytes(size) if size is not None else "not listed" if side.limit_bytes else "-"
 
     def _named(self, text: Text, change: SiteChange, style: str = "") -> None:
-        name = plain(change.name)
-        shown = name if self.look.full_names else plain(short(name))
-        named = labels.FrameLabel(shown, name, plain(change.module), plain(change.source))
+        shown = plain(change.own_name if self.look.full_names else short(change.own_name))
+        named = labels.FrameLabel(shown, plain(change.name), plain(change.module), plain(change.source))
         terminal.append_name(text, named, self.console.width, (style, "dim"), self.look.full_names, self.unicode)
 
     def _head(self, title: str) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted
 from memprof.heap.frames import NO_MODULE, By, Frame
-from memprof.heap.names import module_name, short, short_file
+from memprof.heap.names import module_name, own_name, short, short_file
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, LargestFrame, Shape
 
@@ -17,7 +17,8 @@ WHOLE = "all of the heap"
 
 
 class FrameLabel(Struct, frozen=True):
-    """text: the shown name; full: the name as the tool has it; module: short, empty where it would repeat the text; source: file:line.
+    """text: the shown name, without the source; full: the name as the tool has it, with the source where that tells it from others; module: short,
+    empty where it would repeat the text; source: file:line.
 
     lines: how many source lines the place has, of which `source` is the largest."""
 
@@ -45,7 +46,8 @@ def group_label(profile: HeapProfile, largest: LargestFrame, name: str, by: By, 
     clean = plain(name)
     if by == "module":
         return FrameLabel(clean, clean)
-    text = clean if full_names else plain(short(name))
+    own = own_name(frame, by)
+    text = plain(own if full_names else short(own))
     module = "" if frame.module == NO_MODULE else plain(module_name(frame))
     known = f"({module})" in text or (frame.kind == "unknown" and module in text)
     return FrameLabel(text, clean, "" if known else module, source(frame), largest.lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
@@ -61,7 +60,7 @@ def append_name(text: Text, named: labels.FrameLabel, width: int, tones: tuple[s
 
     tones: the styles of the name and of the words beside it. full: nothing is cut.
     """
-    room, name = width - text.cell_len, _without_place(named)
+    room, name = width - text.cell_len, named.text
     module = "" if named.module and named.source.startswith(f"{named.module}:") else named.module
     source = named.source + (f" and {counted(named.lines - 1, 'more line')}" if named.lines > 1 else "")
     parts = [part for part in (module, source) if part]
@@ -78,13 +77,6 @@ def append_name(text: Text, named: labels.FrameLabel, width: int, tones: tuple[s
         shown = labels.shortened(name, min(len(shown) - 1, most - (cell_len(shown) - len(shown))))
     text.append(shown if unicode else shown.replace("…", "~"), tones[0])
     text.append(beside if unicode else beside.replace("…", "~"), tones[1])
-
-
-def _without_place(named: labels.FrameLabel) -> str:
-    """The name without the file or the line at its end, where those stand beside it: `resize` of `resize (imglib.py:9)`."""
-    file = re.sub(r":\d+$", "", named.source)
-    places = (f" ({place})" for place in (named.source, file, f"{file}:?"))
-    return next((named.text.removesuffix(place) for place in places if file and named.text.endswith(place)), named.text)
 
 
 def walk(children: Sequence[Sequence[int]], depth: int, widest: int, guides: tuple[str, str, str, str]) -> list[tuple[int, str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from memprof.base.units import counted, format_bytes
 from memprof.records import metrics
+from memprof.records.types import PEAK
 from memprof.verdicts.compare import Comparison, Difference
 
 from ..rows import exactness_notes, key_fields, place
@@ -20,7 +21,10 @@ _EVERY_PHASE = ("time_ns", "rss_peak_bytes")  # metrics of which a variant that 
 
 
 def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None, format: str = "markdown") -> str:
-    """The comparison as Markdown or as text, a sentence first, or the same content as JSON. all_rows: those that stay the same too."""
+    """The comparison as Markdown or as text, a sentence first, or the same content as JSON. all_rows: those that stay the same too.
+
+    In JSON a row of PEAK has `peak_phases` too: the phases in which base's PEAK is, and those of head's.
+    """
     if format == "json":
         return _json(comparison)
     say, first = grid.say_in(format), headline.of_comparison(comparison)
@@ -138,6 +142,7 @@ def _json(comparison: Comparison) -> str:
             "ratio": row.ratio,
             "interval": list(row.interval),
             "verdict": row.verdict,
+            **({"peak_phases": [list(side.level) for side in comparison.peak_phases[row.key.place]]} if row.phase == PEAK else {}),
         }
         for row in comparison.differences
     ]

@@ -152,6 +152,14 @@ def settings(of: Mapping[str, str]) -> str:
     return " ".join(words.get(name, f"--set {name}={{}}").format(value) for name, value in written(of).items())
 
 
+def details(proposal: Advice, finding: Finding, bound_bytes: int) -> list[str]:
+    """The lines below a proposal: its measured effect, and the words that a program writes for it, unless it does not run. bound_bytes: see
+    Explanation."""
+    runs = proposal.verified is None or proposal.verified.error is None
+    words = [f"in a program: {'; '.join(proposal.calls)}"] if proposal.calls and runs else []
+    return [*verdict(proposal, finding, bound_bytes), *words]
+
+
 def verdict(proposal: Advice, finding: Finding, bound_bytes: int) -> list[str]:
     """The measured effect of a proposal: savings, sizes and costs; nothing if it was not measured. bound_bytes: see Explanation."""
     done = proposal.verified
@@ -449,7 +457,7 @@ def found(explanation: Explanation) -> list[str]:
         for proposal in finding.proposals:
             knob = f"`{settings(proposal.settings)}`: " if proposal.settings else ""
             lines.append(f"   - to do: {knob}{escaped(proposal.text)}")
-            lines += [f"     - {escaped(text)}" for text in verdict(proposal, finding, explanation.peak_bound_bytes)]
+            lines += [f"     - {escaped(text)}" for text in details(proposal, finding, explanation.peak_bound_bytes)]
     return lines
 
 
@@ -466,7 +474,7 @@ def _text(explanation: Explanation) -> str:
         lines += [f"     {say(text)}" for text in evidence(finding, explanation.peak_bound_bytes)]
         for proposal in finding.proposals:
             lines.append(f"   > {say(settings(proposal.settings)) + ': ' if proposal.settings else ''}{say(proposal.text)}")
-            lines += [f"       {say(text)}" for text in verdict(proposal, finding, explanation.peak_bound_bytes)]
+            lines += [f"       {say(text)}" for text in details(proposal, finding, explanation.peak_bound_bytes)]
     if explanation.phases:
         lines += ["", *_bars(explanation)]
     lines += ["", laid_out(Section("", tuple(tables(explanation)), tuple(notes(explanation))), say)]

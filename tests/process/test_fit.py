@@ -244,6 +244,28 @@ def test_trials_within_end_with_time(held, imagined, monkeypatch):
     assert "in 1 of 1 trial" in render(fitted)
 
 
+def test_time_ends_curve_after_one_run(held, imagined, monkeypatch):
+    """Near its least limit a run may take minutes, and a limit of the curve has several."""
+    monkeypatch.setattr(fit, "_PLAIN_RUNS", 3)
+    monkeypatch.setattr(fit, "_CURVE", (1.1, 1.5))
+    whole, clock, path = fit.campaign.measure, [0], held(40)
+
+    def measure(*words):
+        clock[0] += 10**9
+        yield from whole(*words)
+
+    def seconds(time_ns: int | None) -> int:
+        clock[0] = 0
+        fit.fit(fit.FitRequest(one(path, runs=1), parts=(fit.WHOLE,), time_ns=time_ns), Silent(), lambda line: None)
+        return clock[0] // 10**9
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit.time, "monotonic_ns", lambda: clock[0])
+    whole_s = seconds(None)
+
+    assert [seconds(time_s * 10**9) for time_s in range(whole_s - 6, whole_s + 1)] == list(range(whole_s - 6, whole_s + 1))
+
+
 @pytest.mark.parametrize(
     ("given_ns", "limited_ns"), [(None, 5 * 10**9), (7 * 10**9, 7 * 10**9)], ids=["five times as long", "as long as the user says"]
 )

@@ -16,6 +16,7 @@ from support.checkout import Checkout, add_quick_pip, package_checkout, quick_ve
 from support.recorder_runs import wait_for
 
 from memprof.records import store
+from memprof.versions import shared_code
 
 HOLD = "import sys; held = bytearray({} << 20)\n"
 
@@ -376,6 +377,19 @@ def test_gate_does_not_compare_checkout_on_path(memprof, tmp_path, shared, way):
     base, head = _heights(made.folder)
     assert head - base == pytest.approx(8 << 20, abs=1 << 20), measured.stderr
     assert "same code" not in measured.stdout
+
+
+@pytest.mark.parametrize("build", [(), ("--build", "true")])
+def test_path_of_interpreter_read_once(memprof, tmp_path, shared, monkeypatch, build):
+    made = package_checkout(tmp_path / "lib")
+    starts = []
+    read = shared_code._of_checkout
+    monkeypatch.setattr(shared_code, "_of_checkout", lambda python, root: (starts.append(python), read(python, root))[1])
+
+    done = memprof("gate", "--against", "main", "--repeats", "1", *build, "--", "python", "-c", "0", cwd=made.folder)
+
+    assert done.returncode == 3, done.stderr  # one repeat never decides
+    assert len(starts) == 1
 
 
 def test_gate_names_package_that_hides_both_trees(memprof, tmp_path, shared):

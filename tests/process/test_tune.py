@@ -261,6 +261,34 @@ def test_short_time_tries_values_once(folder, monkeypatch):
     assert said.startswith(f"{answer.values} values to try, which takes about ")
 
 
+def test_rows_stand_by_their_numbers(folder, monkeypatch):
+    """The trials number them. Fresh runs may have other peaks."""
+    sizes = {
+        ("1", False): (50, 2),
+        ("2", False): (60, 1),
+        ("1", True): (65, 1),
+        ("2", True): (55, 2),
+    }  # MiB and seconds, of a trial or a fresh run
+
+    def measure(orders, progress, keep):
+        for order in orders:
+            job = order.job
+            size, seconds = sizes.get((job.knobs.get("copies"), job.verifies), (100, 3))
+            run = sample_runs.run(job.variant, job.repeat, memory={"EXECUTE": (size, size)})
+            yield replace(run, marks=tuple(replace(mark, times_ns=(seconds * 10**9,) * job.runs) for mark in run.marks), job=job)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tuner.campaign, "measure", measure)
+
+    fixed = {"bad": "no", "idle": "a", "slow": "no", "rounding": "exact", **dict(words.split("=") for words in COMMON[1::2])}
+    answer = tuner.tune(tuner.TuneRequest(one("model.bin", "./mine.py", set=fixed), time_ns=10**12), Silent(), lambda line: None)
+
+    assert [(each.number, dict(each.settings), each.peak // MIB) for each in answer.proposals] == [
+        (1, {"copies": "1"}, 65),
+        (2, {"copies": "2"}, 55),
+    ]
+
+
 def proposal(number, peak):
     settings = frozenset({("copies", str(number))}) if number else DEFAULT
     return tuner.Recommendation(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})

@@ -85,13 +85,16 @@ def load_distributed() -> None:
 
 
 def measure_on_fleet(suite: Suite, fleet: FleetOptions, options: RunsOptions) -> int:
-    """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
+    """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code. Raises UsageError for an option that a fleet
+    does not heed."""
     from ...campaign.fleet import payload, scheduler
     from ...campaign.fleet.scheduler_client import SchedulerClient, comparisons_in
     from . import talk
     from .progress import showing_output
     from .subject import keep_runs
 
+    if options.keep_recording:
+        raise UsageError("--keep-recording does not go with a fleet: its workers send runs and no recordings; --on ssh:BOARD keeps them")
     load_distributed()
     wanted = payload.MachineChoice(fleet.labels, fleet.each, fleet.spread)
     output = options.output or str(unused_path())

@@ -98,7 +98,8 @@ class LeftOut(Struct, frozen=True):
 
 
 class Tuned(Struct, frozen=True):
-    """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
+    """The answer: the default, the proposals of the front by their numbers, that with the least peak in the search first, and the search's further
+    results.
 
     model: the program's name where it has none. runtime: the program's name for a program. timed: what the times are of: an iteration, or a phase
     of a program, or all of it. compares: whether outputs could be compared. given: see TuneRequest.defaults.

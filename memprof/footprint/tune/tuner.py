@@ -492,7 +492,7 @@ class _Tuner:
         standing = [proposal for proposal in others if proposal.number not in beaten]
         # Within a budget a faster one of the same time within noise may have less PEAK as well, by more settings.
         best = best_of(goal, default, standing if goal.budget is None else others)
-        kept = sorted((each for each in others if each in standing or each is best), key=lambda proposal: proposal.peak)
+        kept = [each for each in others if each in standing or each is best]
         left_out = [LeftOut(each.number, each.settings, rival=beaten[each.number]) for each in others if each not in kept]
         if sure:
             numbered = enumerate(verified)

@@ -194,8 +194,9 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
             alone = _in_environment(alone, environments.get(BASE), base.folder)
             base_side = _base_side(alone, planned.orders)
             if not environments:
-                shared = shared_code.of_python(repository, command, wanted.env, folder) or shared_code.of_shell(repository, command)
-                remarks = _shared_remarks(shared)
+                # Without a build it was asked above, and there is none.
+                of_python = shared_code.of_python(repository, command, wanted.env, folder) if build is not None else []
+                remarks = _shared_remarks(of_python or shared_code.of_shell(repository, command))
         yield f"head (this checkout) against {base.label}", base_side, planned.orders, remarks, wanted
 
 

@@ -140,3 +140,10 @@ def test_defaults_on_fleet(folder: Path, memprof: Any, monkeypatch: pytest.Monke
     assert "it is enough" in memprof(*words, "m", "-r", "synthetic", "--on", "lab", cwd=folder).stderr
     assert [(suite.timeout_ns, suite.python) for suite in seen] == [(10**9, None)]
     assert seen[0].threads == (() if words[0] == "scale" else (2,))
+
+
+def test_recordings_of_fleet_refused(folder: Path, memprof: Any) -> None:
+    done = memprof("run", "m", "-r", "synthetic", "--on", "dask:tcp://127.0.0.1:1", "--keep-recording", cwd=folder)
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("memprof: --keep-recording does not go with a fleet: ")

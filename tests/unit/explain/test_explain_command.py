@@ -300,6 +300,16 @@ def test_unmeasured_proposals_say_so() -> None:
         assert "1. --set arena=off: it saves 20.0 MiB of PEAK" in report().render(done, form)
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_proposal_has_words_of_program(form: str) -> None:
+    (finding,) = explanation().findings
+    refused = replace(measured(0), error="refused")
+    advice = (Advice("do", {"a": "off"}, calls=("a()", "b()")), Advice("do", {"c": "off"}, refused, ("c()",)), Advice("shrink the model"))
+    text = report().render(explanation(findings=(replace(finding, proposals=advice),)), form)
+
+    assert [line.strip(" -") for line in text.splitlines() if "in a program: " in line] == ["in a program: a(); b()"]
+
+
 TWO_MODES = tuple(round(mib * MIB) for mib in (77.6, 77.6, 77.6, 85.5, 85.5))
 
 

@@ -12,9 +12,10 @@ from support import recorder_runs
 from support.examples import examples
 from support.suites import one
 
+from memprof.base.mappings import Mapping
 from memprof.explain import growth as grown
 from memprof.explain.glibc import GlibcHeap, ranges
-from memprof.explain.memory_map import PAGE, Mapping, Pages
+from memprof.explain.memory_map import PAGE, Pages
 from memprof.explain.waterfall import ProcessSnapshot
 from memprof.records.python_lines import GrowthLine, read_lines
 

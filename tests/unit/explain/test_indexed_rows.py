@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 from support import sample_runs
 
+from memprof.base.mappings import Mapping
 from memprof.explain import indexed_rows
 from memprof.explain.glibc import GlibcHeap, ranges
-from memprof.explain.memory_map import PAGE, Mapping, Pages
+from memprof.explain.memory_map import PAGE, Pages
 from memprof.explain.snapshot import ProcessSnapshot
 from memprof.models.tensors import tensors
 from memprof.records.types import Job

@@ -12,10 +12,10 @@ from memprof.base.runners import runners_path
 from memprof.heap import diff
 from memprof.heap.frames import BELOW, NO_MODULE, Frame
 from memprof.heap.growth_sites import rises
-from memprof.heap.names import short_file
+from memprof.heap.names import group_name, short_file
 from memprof.heap.profile import HeapProfile, PhaseSpan
-from memprof.heap.shape import shape, sums
-from memprof.reports.heap import plot, show
+from memprof.heap.shape import LargestFrame, shape, sums
+from memprof.reports.heap import labels, plot, show
 from memprof.reports.heap.diff import DiffView
 from memprof.reports.heap.diff import render as render_diff
 from memprof.reports.heap.page import drawn
@@ -148,6 +148,19 @@ def test_full_name_has_its_line_once(by):
 
     assert "resize  python imglib.py:9" in shown and "resize  python imglib.py" in compared
     assert "(imglib.py" not in shown + compared
+
+
+@pytest.mark.parametrize("by", ["function", "line"])
+@pytest.mark.parametrize("function", ["resize", "operator< <int", "resize (imglib.py)"])
+def test_label_has_place_beside_name(by, function):
+    """A name with an open bracket is not shortened, and one may end like a place."""
+    frame = Frame(function, "/home/u/imglib.py", 9)
+    made = of_stacks(((frame,), 24))
+
+    named = labels.group_label(made, LargestFrame(made.frames.index(frame)), group_name(frame, by), by, full_names=True)
+
+    assert (named.text, named.source) == (function, "imglib.py:9")
+    assert named.full == f"{function} (imglib.py{':9' if by == 'line' else ''})"
 
 
 def test_difference_names_program_lines():

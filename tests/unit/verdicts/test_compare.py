@@ -14,6 +14,7 @@ from memprof.reports.tables import comparison, table
 from memprof.verdicts import compare
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
+LOADS_MOST = {**USUAL, "MODEL_LOAD": (140, 300)}
 
 
 def verdict(base, head, phase=PEAK, metric="rss_peak_bytes"):
@@ -259,6 +260,14 @@ def test_json_every_row_with_values():
 
     assert {"base", "head", "difference", "ratio", "interval", "verdict", "phase", "metric"} <= set(shown["differences"][0])
     assert all(row["verdict"] == "noise" for row in shown["differences"])
+
+
+def test_json_phases_of_both_peaks():
+    shown = json.loads(comparison.render(compare.compare(runs(), runs(memory=LOADS_MOST)), format="json"))
+
+    peaks = {row["phase"]: row.get("peak_phases") for row in shown["differences"] if row["metric"] == "rss_peak_bytes"}
+    assert peaks.pop(PEAK) == [["PREPARE"], ["MODEL_LOAD"]]
+    assert peaks and set(peaks.values()) == {None}
 
 
 def written(path, made):
