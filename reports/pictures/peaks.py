@@ -233,7 +233,9 @@ def _block(
                 if place == 0:
                     sheet.text(indent - 0.1, offset + (row + 0.5) * _ROW, lettering.escaped(texts[key]), ha="right", va="center")
                 if row in shown:
-                    _value(axes, row, shown[row], unit, bold=phase == summary.peak_phases(group).highest)
+                    peak = summary.peak_phases(group)
+                    highest = bars.get((key, peak.highest)) or shown[row]
+                    _value(axes, row, shown[row], unit, bold=phase in peak.level and _text(shown[row], unit) == _text(highest, unit))
                 else:
                     _absence(axes, row, group, phase, limit, columns if phase == columns[0] else ())
 

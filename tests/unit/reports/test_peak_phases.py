@@ -106,6 +106,12 @@ def test_bold_figure_is_peak():
     assert (weights["39.0"], weights["39.5"]) == ("normal", "bold")
 
 
+def test_bold_figures_of_level_phases():
+    figure = peaks.render(runs("a", (0,) * 5, memory={**NEAR, "WARMUP": (39.02, 39.02), "PREPARE": (39.01, 39.01), "EXECUTE": (38, 38.1)}))
+    weights = [text.get_weight() for axes in figure.axes for text in axes.texts if text.get_text() == "39.0"]
+    assert weights == ["bold", "bold"]
+
+
 def test_bar_of_peak_adds_up():
     (bar,) = figures.figures(near()).bars["PEAK"]
     assert (bar.value, bar.where) == ("39.5 MiB", "WARMUP")
