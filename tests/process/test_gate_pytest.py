@@ -767,6 +767,7 @@ def test_memprof_option_shows_each_test(pytester, lean):
         ]
     )
     assert "could hide" not in done.stdout.str()  # of steady tests alone
+    assert "Leaks were not looked for" not in done.stdout.str()
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     figures = {name: {each.get("name"): each.get("value") for each in case.iter("property")} for name, case in cases.items()}
     assert figures["test_leak"]["growth_verdict"] == "grows"
@@ -775,6 +776,18 @@ def test_memprof_option_shows_each_test(pytester, lean):
     # Four processes and their starts, of which each call by itself takes microseconds.
     assert float(cases["test_leak"].get("time")) > 4 * 0.05
     done.stdout.re_match_lines([r"\d+\.\d\ds call .*::test_leak"])
+
+
+def test_memprof_option_has_commands_once(pytester, lean):
+    """The message of a test over its limit has them; leaks are looked for where a mark or a fixture does."""
+    pytester.makepyfile('import pytest\n@pytest.mark.memprof("1 MiB")\ndef test_over(): pass\n')
+
+    done = pytester.runpytest_subprocess("--memprof")
+
+    done.assert_outcomes(failed=1)
+    shown = done.stdout.str()
+    assert shown.count("memprof heap record") == 1
+    assert 'Leaks were not looked for: @pytest.mark.memprof(leaks="0 B") looks for them.' in shown
 
 
 def test_memprof_option_names_reason_for_nothing(pytester, lean):

@@ -239,7 +239,10 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
 def group() -> None:
-    """Exact memory and time of a model's load, prepare and execute phases, in any runtime."""
+    """Exact memory and time of a model's load, prepare and execute phases, in any runtime.
+
+    In pytest the mark @pytest.mark.memprof("120 MiB") limits a test, and `pytest --memprof` shows the memory of each test.
+    """
 
 
 def main(arguments: list[str] | None = None) -> None:

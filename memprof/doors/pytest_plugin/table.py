@@ -18,6 +18,7 @@ GROWTH, RATE, HIDDEN = "growth_verdict", "growth_bytes_per_call", "growth_hidden
 _HEADER = ("peak RSS", "in the test", "per call", "time")
 _NOTHING = "No test was measured: those that ran were skipped, failed, or are no functions (such as doctests)."
 _FIXTURE = "A test with the memprof fixture runs here, and measures in other processes: it has no memory of its own, and memprof.grows has no peak."
+_NO_LEAKS = 'Leaks were not looked for: @pytest.mark.memprof(leaks="0 B") looks for them.'
 _FLAT = "Per call, `< N` is the verdict steady or bounded: growth below N per call could hide."
 
 
@@ -47,9 +48,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(_FIXTURE)
     if any(HIDDEN in row for _, row in rows):
         terminalreporter.write_line(_FLAT)
+    if not any(GROWTH in row for _, row in rows):
+        terminalreporter.write_line(_NO_LEAKS)
     largest, figures_of_largest = rows[0]
-    if BEFORE in figures_of_largest:
-        terminalreporter.write_line(f"{largest} has the highest peak. Its lines: {profile_words(config.cwd_relative_nodeid(largest))}")
+    commands = profile_words(config.cwd_relative_nodeid(largest))
+    failed = [report for report in terminalreporter.stats.get("failed", ()) if report.nodeid == largest]
+    if BEFORE in figures_of_largest and not any(commands in report.longreprtext for report in failed):
+        terminalreporter.write_line(f"{largest} has the highest peak. Its lines: {commands}")
 
 
 def _cells(row: dict[str, Any], time_s: float) -> tuple[str, ...]:
