@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from memprof.base.units import counted, format_bytes
@@ -45,18 +45,21 @@ def of_runs(runs: Sequence[Run]) -> str:
     groups, peaks = _peaks(runs)
     if not peaks:
         return ""
-    without = [key for key in summary.groups(runs) if key not in groups]
-    failed = (
-        f"{len(without)} of {len(without) + len(groups)} variants failed in every run: {'; '.join(map(place, without))}. "
-        if without
-        else ""
-    )
+    every = summary.groups(runs)
+    without = [key for key in every if key not in groups]
+    names = _names(every)
+    failed = f"{len(without)} of {len(every)} variants failed in every run: {'; '.join(names[key] for key in without)}. " if without else ""
     return failed + _of_peaks(groups, peaks)
+
+
+def _names(keys: Collection[Key]) -> dict[Key, str]:
+    """The names of variants in a sentence that does not name the model of all of them elsewhere."""
+    return {key: place(key) for key in keys} if len({key.model for key in keys}) > 1 else named(keys)
 
 
 def _of_peaks(groups: Groups, peaks: Sequence[Row]) -> str:
     models = _by_model(peaks)
-    names = {row.key: place(row.key) for row in peaks} if len(models) > 1 else named([row.key for row in peaks])
+    names = _names([row.key for row in peaks])
     sentences = [_of_model(groups, rows, names) for rows in models[:_MOST_MODELS]]
     rest = len(models) - len(sentences)
     return " ".join([*sentences, *([f"The tables below have {counted(rest, 'more model')}."] if rest else [])])

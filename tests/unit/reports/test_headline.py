@@ -116,7 +116,7 @@ TIMES = ", 2.3 times the model's 100.0 MiB"
         ([run(outcome=Outcome("signal", "EXECUTE", signal=9))], ""),
         (
             [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
-            "1 of 4 variants failed in every run: net.onnx, d. The smallest of 3 PEAKs is 270.0 MiB (b, 2 threads). "
+            "1 of 4 variants failed in every run: d, default threads. The smallest of 3 PEAKs is 270.0 MiB (b, 2 threads). "
             "The largest is 279.0 MiB (c, default threads); it lies 239.0 MiB above its baseline, 2.4 times the model's 100.0 MiB.",
         ),
     ],

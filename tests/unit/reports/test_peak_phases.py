@@ -231,5 +231,5 @@ def test_times_of_modes_are_named():
 def test_failed_variants_stand_apart():
     failed = Outcome("signal", "EXECUTE", signal="SIGKILL")
     made = [run("tflite", threads=1), run("mnn", threads=1, outcome=failed), run("tflite_micro", threads=1, outcome=failed)]
-    words = "2 of 3 variants failed in every run: net.onnx, mnn, 1 thread; net.onnx, tflite_micro, 1 thread. "
+    words = "2 of 3 variants failed in every run: mnn; tflite_micro. "
     assert headline.of_runs(made).startswith(words)
