@@ -778,16 +778,17 @@ def test_memprof_option_shows_each_test(pytester, lean):
     done.stdout.re_match_lines([r"\d+\.\d\ds call .*::test_leak"])
 
 
-def test_memprof_option_has_commands_once(pytester, lean):
-    """The message of a test over its limit has them; leaks are looked for where a mark or a fixture does."""
+@pytest.mark.parametrize("style", ["auto", "line", "no"])
+def test_memprof_option_has_commands_once(pytester, lean, style):
+    """The message of a test over its limit has them, if pytest shows it; leaks are looked for where a mark or a fixture does."""
     pytester.makepyfile('import pytest\n@pytest.mark.memprof("1 MiB")\ndef test_over(): pass\n')
 
-    done = pytester.runpytest_subprocess("--memprof")
+    done = pytester.runpytest_subprocess("--memprof", f"--tb={style}")
 
     done.assert_outcomes(failed=1)
     shown = done.stdout.str()
     assert shown.count("memprof heap record") == 1
-    assert 'Leaks were not looked for: @pytest.mark.memprof(leaks="0 B") looks for them.' in shown
+    assert 'Leaks were not looked for: @pytest.mark.memprof(leaks="0 B") or memprof.grows of the fixture looks for them.' in shown
 
 
 def test_memprof_option_names_reason_for_nothing(pytester, lean):

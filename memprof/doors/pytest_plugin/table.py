@@ -18,7 +18,7 @@ GROWTH, RATE, HIDDEN = "growth_verdict", "growth_bytes_per_call", "growth_hidden
 _HEADER = ("peak RSS", "in the test", "per call", "time")
 _NOTHING = "No test was measured: those that ran were skipped, failed, or are no functions (such as doctests)."
 _FIXTURE = "A test with the memprof fixture runs here, and measures in other processes: it has no memory of its own, and memprof.grows has no peak."
-_NO_LEAKS = 'Leaks were not looked for: @pytest.mark.memprof(leaks="0 B") looks for them.'
+_NO_LEAKS = 'Leaks were not looked for: @pytest.mark.memprof(leaks="0 B") or memprof.grows of the fixture looks for them.'
 _FLAT = "Per call, `< N` is the verdict steady or bounded: growth below N per call could hide."
 
 
@@ -52,7 +52,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(_NO_LEAKS)
     largest, figures_of_largest = rows[0]
     commands = profile_words(config.cwd_relative_nodeid(largest))
-    failed = [report for report in terminalreporter.stats.get("failed", ()) if report.nodeid == largest]
+    shown = () if config.option.tbstyle == "no" else terminalreporter.stats.get("failed", ())  # whose messages pytest shows
+    failed = [report for report in shown if report.nodeid == largest]
     if BEFORE in figures_of_largest and not any(commands in report.longreprtext for report in failed):
         terminalreporter.write_line(f"{largest} has the highest peak. Its lines: {commands}")
 
