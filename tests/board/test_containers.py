@@ -18,10 +18,10 @@ from .booting import Board
 from .test_probe import BOARD, MIB, STEADY_NS, compiled, program  # noqa: F401  (the fixture)
 
 _HOLDS = "hold((size_t)atoi(words[1]) * MIB); sleep(words[2] ? atoi(words[2]) : 60); if (words[3]) hold((size_t)atoi(words[3]) * MIB); sleep(60);"
-# $1: the group; then a program with its words.
+# $1: the group; then a program with its words. The shell enters the group first: the program is in it from its first moment on.
 _START = b"""#!/bin/sh
-group=$1; shift
-setsid sh -c 'echo 0 > "$0/cgroup.procs"; exec "$@"' "$group" "$@" >/dev/null 2>&1 </dev/null &
+echo 0 > "$1/cgroup.procs"; shift
+setsid "$@" >/dev/null 2>&1 </dev/null &
 echo $!
 """
 
