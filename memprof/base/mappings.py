@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 
 class Mapping(NamedTuple):
@@ -53,25 +54,25 @@ _FIELDS = {
 
 def parse(text: str) -> list[Mapping]:
     """The mappings in the text of either file, by address."""
-    records: list[dict[str, object]] = []
+    found: list[tuple[tuple[int, int, str, int, str, int, str], dict[str, Any]]] = []
     for line in text.split("\n"):  # in a path the kernel escapes this alone: splitlines would break one with a form feed
         name, _, value = line.partition(":")
         if name in _FIELDS:
-            records[-1][_FIELDS[name]] = int(value.split()[0]) * 1024
+            found[-1][1][_FIELDS[name]] = int(value.split()[0]) * 1024
         elif name == "VmFlags":
-            records[-1]["flags"] = value.strip()
+            found[-1][1]["flags"] = value.strip()
         elif " " in name:  # 7f0000000000-7f0000021000 rw-p 00000000 00:00 0   /path
             where, perms, offset, device, inode, *path = line.split(None, 5)
-            start, end = (int(part, 16) for part in where.split("-"))
-            records.append(
-                {
-                    "start": start,
-                    "end": end,
-                    "perms": perms,
-                    "offset": int(offset, 16),
-                    "device": device,
-                    "inode": int(inode),
-                    "path": path[0] if path else "",
-                }
-            )
-    return [Mapping(**fields) for fields in records]  # type: ignore[arg-type]
+            start, _, end = where.partition("-")
+            head = (int(start, 16), int(end, 16), perms, int(offset, 16), device, int(inode), path[0] if path else "")
+            found.append((head, {}))
+    return [Mapping(*head, **figures) for head, figures in found]
+
+
+def by_file(found: Iterable[Mapping], size: Callable[[Mapping], int]) -> dict[str, int]:
+    """A size in bytes of each file, by its path: the sum over its mappings."""
+    sizes: dict[str, int] = {}
+    for each in found:
+        if each.path.startswith("/"):
+            sizes[each.path] = sizes.get(each.path, 0) + size(each)
+    return sizes

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..base.errors import InputError, MeasurementError
 from ..base.leftovers import end_leftovers, new_token
-from ..base.mappings import parse
+from ..base.mappings import by_file, parse
 from ..places import remote_groups
 from ..places.cgroups import GROUP_FILES, GroupFiles, sizes_in
 from ..places.place import Place, Started
@@ -257,9 +257,6 @@ def _rollup(text: str) -> tuple[int, int]:
 
 def _shared_files(text: str) -> tuple[SharedFile, ...]:
     """The files of which a process has the most pages in common with others, from its smaps."""
-    sizes: dict[str, int] = {}
-    for each in parse(text):
-        if each.path.startswith("/"):
-            sizes[each.path] = sizes.get(each.path, 0) + each.shared_clean + each.shared_dirty
+    sizes = by_file(parse(text), lambda each: each.shared_clean + each.shared_dirty)
     largest: Sequence[tuple[str, int]] = sorted(sizes.items(), key=lambda pair: -pair[1])
     return tuple(SharedFile(path, size) for path, size in largest[:_MOST_FILES] if size)

@@ -29,10 +29,7 @@ class HeldFiles(Struct, frozen=True):
 
 def used(pid: int) -> dict[str, int]:
     """The bytes of each file that a process has mapped and resident, as the page cache holds them: without pages that it has copied."""
-    sizes: dict[str, int] = {}
-    for each in _mappings(pid, "smaps"):
-        if each.path.startswith("/"):
-            sizes[each.path] = sizes.get(each.path, 0) + each.rss - each.anonymous
+    sizes = mappings.by_file(_mappings(pid, "smaps"), lambda each: each.rss - each.anonymous)
     return {path: size for path, size in sizes.items() if os.path.isfile(path)}
 
 

@@ -220,6 +220,7 @@ def _block(
     lines = [columns[start : start + count] for start in range(0, len(columns), count)]
     high = len(block) * _ROW
     wide = _panel_width(indent, count)
+    peaks = {key: summary.peak_phases(group) for key, group in block.items()}
     for index, line in enumerate(lines):
         offset = top + index * (_TITLES + high + _TICKS) + _TITLES
         for place, phase in enumerate(line):
@@ -233,9 +234,9 @@ def _block(
                 if place == 0:
                     sheet.text(indent - 0.1, offset + (row + 0.5) * _ROW, lettering.escaped(texts[key]), ha="right", va="center")
                 if row in shown:
-                    peak = summary.peak_phases(group)
-                    highest = bars.get((key, peak.highest)) or shown[row]
-                    _value(axes, row, shown[row], unit, bold=phase in peak.level and _text(shown[row], unit) == _text(highest, unit))
+                    highest = bars.get((key, peaks[key].highest)) or shown[row]
+                    same = _text(shown[row], unit) == _text(highest, unit)
+                    _value(axes, row, shown[row], unit, bold=phase in peaks[key].level and same)
                 else:
                     _absence(axes, row, group, phase, limit, columns if phase == columns[0] else ())
 
