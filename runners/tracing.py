@@ -54,6 +54,10 @@ class Lines:
         with open(self._path, "w", encoding="utf-8") as file:
             json.dump([[*row, held.get(tuple(row[:2]))] for row in rows], file)
 
+    def end(self):
+        """Traces no more: what a program imports behind its last phase would take many times as long."""
+        tracemalloc.stop()
+
 
 def grown(first, last):
     """The rows of the lines whose objects grew, the largest first."""

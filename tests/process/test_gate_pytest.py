@@ -752,6 +752,34 @@ def test_leak_that_fills_freed_memory_found(pytester, lean):
     assert "held by the dict `SEEN` of module" in done.stdout.str()
 
 
+ENDS = """
+import os, tracemalloc
+
+from memprof.doors.pytest_plugin import isolation, worker
+
+isolation._ROUNDS = (100,)
+
+def pytest_sessionfinish():  # where plugins import
+    if worker.LINES in os.environ:
+        with open("end.txt", "w") as file:
+            file.write(str(tracemalloc.is_tracing()))
+"""
+
+
+def test_trace_of_leak_ends_before_session(pytester, lean):
+    """Imports under tracemalloc take many times as long."""
+    pytester.makepyfile(
+        'import pytest\nKEPT = []\n@pytest.mark.memprof(leaks="0 B")\ndef test_leak(): KEPT.append(bytearray(b"x" * 65536))\n'
+    )
+    pytester.makeconftest(ENDS)
+
+    done = pytester.runpytest_subprocess()
+
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*held by the list `KEPT` of module *"])
+    assert (pytester.path / "end.txt").read_text() == "False"
+
+
 def test_memprof_option_shows_each_test(pytester, lean):
     pytester.makepyfile(SHOWN)
     pytester.makeconftest("from memprof.doors.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")

@@ -98,6 +98,7 @@ def _called_again(item: pytest.Item, most: int) -> Generator[None, object, objec
             marks["iteration"](calls=1)
     if tracing is not None:
         tracing.look()
+        tracing.end()  # plugins import at the session's end: hypothesis's did for half a minute under tracemalloc
     return result
 
 
