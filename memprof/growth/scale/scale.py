@@ -180,7 +180,11 @@ class _Scaler:
         run = store.decode(line, "a run")
         known = run.search or LawSearch()
         asked = replace(
-            self._unkept, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, sums=known.sums
+            self._unkept,
+            predictions=tuple(self._request.predictions),
+            within_bytes=self._request.within_bytes,
+            ranges={each.label: (each.low, each.high, each.step) for each in self._varying},
+            sums=known.sums,
         )
         self._unkept = LawSearch()
         self._keep(line if asked == known else store.encode(replace(run, search=asked)))
