@@ -395,6 +395,15 @@ def test_dimension_fixed_cannot_vary(words, reason, tmp_path, memprof):
     assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"memprof: {reason}")
 
 
+def test_open_dimensions_named_with_words(tmp_path, memprof):
+    """Each input has a name of its own for its batch: one range for both is proposed, in the words that were given."""
+    from support.model_inputs import model
+
+    done = memprof("scale", model(tmp_path, ("unk_1", 21), ("unk_2", "length"), (3,)), "-r", "onnxruntime", "--vary", "batch=1..8:2")
+    assert done.returncode == 2
+    assert done.stderr.endswith(". Open are x=unk_1,21 y=unk_2,length: such as --vary unk_1,unk_2=1..8:2\n")
+
+
 def test_dimension_fixed_not_proposed(tmp_path, memprof):
     from support.model_inputs import model
 

@@ -105,7 +105,7 @@ class _Scaler:
                 raise
             interrupted = True
             self._remark("Interrupted: fewer points were measured than a law should have.")
-        answer = replace(self._answer(), env=self._places.env([point.at for point in self._points]))
+        answer = replace(self._answer(), env=self._places.env([point.at for point in self._points]), calls=self._places.calls)
         if interrupted:
             return replace(answer, interrupted=True)
         try:
