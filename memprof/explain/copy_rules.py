@@ -55,7 +55,7 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Advice("change the runtime's loader: read the file piece by piece, or free each piece once it is parsed"),)
+    ) or (Advice(f"change the {facts.subject}'s loader: read the file piece by piece, or free each piece once it is parsed"),)
     yield Finding(
         "load_twice",
         "the file's bytes and the parsed weights are both alive in MODEL_LOAD",
@@ -116,11 +116,10 @@ def _against_copies(facts: Facts, look: PhaseLook) -> Iterator[Advice]:
     yield from without_repacking(facts)
     yield from facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off")
     if _size(look, repacked=True, where=(ANONYMOUS, SHARED)) >= facts.least:
-        yield Advice("change the runtime: repack one weight at a time, and free its first copy before the next weight is repacked")
+        yield Advice(f"change the {facts.subject}: repack one weight at a time, and free its first copy before the next weight is repacked")
         return
-    subject = "program" if facts.runtime.name == COMMAND else "runtime"
     yield Advice(
-        f"change the {subject}: make the next copy piece by piece and free each piece of the first, or use the weights where they were read"
+        f"change the {facts.subject}: make the next copy piece by piece and free each piece of the first, or use the weights where they were read"
     )
     if facts.runtime.name == COMMAND:
         yield Advice(facts.heap_profile)
@@ -155,7 +154,7 @@ def shared_repacked(facts: Facts) -> Iterator[Finding]:
         (
             Advice("change the model: if several operators share a weight, transpose their small operands, not the weight")
             if facts.runtime.knob("constant_folding") is not None
-            else Advice("change the runtime's loader: free the copy as stored once it is repacked, or map it from the file")
+            else Advice(f"change the {facts.subject}'s loader: free the copy as stored once it is repacked, or map it from the file")
         ),
     )
     evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
@@ -207,7 +206,7 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Advice("change the runtime's loader: unmap the file once its weights are read, or use them where they are mapped"),)
+    ) or (Advice(f"change the {facts.subject}'s loader: unmap the file once its weights are read, or use them where they are mapped"),)
     yield Finding(
         "mapped_and_read",
         "the model's file is mapped, and its weights are read into memory too",
@@ -250,7 +249,7 @@ def loop_copies(facts: Facts) -> Iterator[Finding]:
         f"{format_bytes(_made_running(facts))} beyond one copy were not there before the model first ran",
     )
     loop = Advice("change the model: a loop's body takes weights from outside the loop, and not as a part of its state")
-    kernel = Advice("change the runtime: free a weight as stored once a kernel has made its own copy of it")
+    kernel = Advice(f"change the {facts.subject}: free a weight as stored once a kernel has made its own copy of it")
     advice = (loop,) if facts.loops else (kernel,)
     yield Finding(
         "loop_copies",

@@ -223,16 +223,21 @@ def transient(facts: Facts) -> Iterator[Finding]:
             if {MODEL_LOAD, PREPARE} & set(names) and not repacked
             else ()
         ),
-        Advice(f"change the runtime: free each intermediate result of {' and '.join(names)} once the next is made from it"),
-        *(() if all(looks) else _without_look(facts)),
+        Advice(f"change the {facts.subject}: free each intermediate result of {' and '.join(names)} once the next is made from it"),
+        *_without_look(facts, [phase.name for phase, look in zip(phases, looks, strict=True) if look is None]),
     )
     title = f"a transient of {names[0]} sets the PEAK" if len(names) == 1 else f"transients of {' and '.join(names)} set the PEAK"
     yield Finding("transient", title, worst.transient_bytes, f"{worst.name}/peak", tuple(evidence), proposals)
 
 
-def _without_look(facts: Facts) -> Iterator[Advice]:
-    """What shows the content of a peak that no look came near."""
+def _without_look(facts: Facts, names: list[str]) -> Iterator[Advice]:
+    """What shows the content of the peaks of these phases, which no look came near."""
+    if not names:
+        return
     if facts.ends_alone:
+        yield Advice(
+            f"name functions inside {' and '.join(names)} as phases too (--phase NAME=FUNCTION): memprof then looks at the end of each"
+        )
         yield Advice("mark the phases in the source (memprof marks): memprof then looks near their peaks too")
     yield Advice(f"no look came near this peak; {facts.heap_profile}")
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..base.units import format_bytes
 from ..programs.runtimes import Runtime
-from ..records.types import MODEL_LOAD, PREPARE
+from ..records.types import COMMAND, MODEL_LOAD, PREPARE
 from .records import Advice, PhaseFigures, PhaseLook
 
 _LEAST = 4 << 20
@@ -47,6 +47,11 @@ class Facts(Struct, frozen=True):
     def least(self) -> int:
         """The least number of bytes that is worth a finding."""
         return max(_LEAST, int(_LEAST_SHARE * max((phase.rss_peak_bytes for phase in self.measured), default=0)))
+
+    @property
+    def subject(self) -> str:
+        """What can be changed by its maintainer: a program or a runtime."""
+        return "program" if self.runtime.name == COMMAND else "runtime"
 
     def phase(self, name: str) -> PhaseLook | None:
         """The look of that name."""

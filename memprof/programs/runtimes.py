@@ -74,7 +74,7 @@ class Knob(Struct, frozen=True):
             return str(parse_bytes(text))
         if self.values == "int":
             if not text.isdigit():
-                raise UsageError(f"{self.name}={text}: {self.name} takes a whole number")
+                raise UsageError(f"{self.name}={text}: {self.name} takes a whole number{self._apart(text)}")
             return text
         if self.values == "file":
             if not os.path.isfile(text):
@@ -83,8 +83,15 @@ class Knob(Struct, frozen=True):
         if self.values == "path":
             return os.path.abspath(text)
         if isinstance(self.values, tuple) and text not in self.values:
-            raise UsageError(f"{self.name}={text}: {self.name} takes {'|'.join(self.values)}{near(text, self.values)}")
+            raise UsageError(f"{self.name}={text}: {self.name} takes {'|'.join(self.values)}{near(text, self.values) or self._apart(text)}")
         return text
+
+    def _apart(self, text: str) -> str:
+        """A hint for several settings that were given as one, as a variant's are; empty for others."""
+        words = f"{self.name}={text}".split(",")
+        if len(words) == 1 or any("=" not in word for word in words):
+            return ""
+        return f"; give each its own option: {' '.join(f'--set {word}' for word in words)}"
 
     def variables(self, value: str) -> Mapping[str, str]:
         """The environment that carries a checked value."""

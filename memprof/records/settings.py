@@ -119,13 +119,14 @@ def change(name: str, before: str, after: str) -> str:
 
 
 def beside_runtime(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """The versions in which two environments differ beside the runtime's own, each as `numpy 1.26.4 against 2.4.6`.
+    """The versions in which two environments differ beside the runtime's own, each as `numpy 2.4.6 instead of 1.26.4`: that of `after`, of which
+    sentences say what it has more or less, stands first.
 
     A package that one side alone has imported belongs to its runtime. The runtime's own package has the runtime's version, or its beginning.
     """
     own = [side.get("runtime version", "") for side in (before, after)]
     return tuple(
-        f"{name.removeprefix(PACKAGE)} {was} against {now}"
+        f"{name.removeprefix(PACKAGE)} {now} instead of {was}"
         for name, was, now in differing(before, after)
         if name == "Python"
         or (name.startswith(PACKAGE) and _NOT_IMPORTED not in (was, now) and not (own[0].startswith(was) and own[1].startswith(now)))
@@ -146,17 +147,19 @@ def _measured_file(way: Mapping[str, str], model: str) -> str:
 
 
 def difference_remarks(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str, str]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sentences on differences between pairs of runs: on where they ran, once for all pairs, and on how they ran, with the pair's label first."""
+    """Sentences on differences between pairs of runs, base's and head's: on where they ran, once for all pairs, and on how they ran, with the pair's
+    label first. Each value stands behind the name of its side."""
     surroundings: dict[str, dict[str, None]] = {}
     asked = []
     for label, before, after in pairs:
         differences = list(differing(before, after))
         packages = {(was, now) for name, was, now in differences if name.startswith(PACKAGE)}
         for name, was, now in differences:
+            values = f"base {was}, head {now}"
             if name == "runtime version" and (was, now) in packages:
                 continue  # the runtime's own package says it
             if name in (*_MACHINE, *VERSIONS) or name.startswith(PACKAGE):
-                surroundings.setdefault(name.removeprefix(PACKAGE), {})[f"{was} against {now}"] = None
+                surroundings.setdefault(name.removeprefix(PACKAGE), {})[values] = None
             else:
-                asked.append(f"{label}: {name} differs: {was} against {now}")
-    return tuple(f"{name} differs: {', '.join(values)}" for name, values in surroundings.items()), tuple(asked)
+                asked.append(f"{label}: {name} differs: {values}")
+    return tuple(f"{name} differs: {'; '.join(values)}" for name, values in surroundings.items()), tuple(asked)

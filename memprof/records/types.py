@@ -472,6 +472,8 @@ class LawSearch(Struct, frozen=True):
 
     predictions: tuple[Mapping[str, int], ...] = ()  # places to predict, a value for each dimension by its label
     within_bytes: int | None = None  # the limit that values were to fit into
+    # The lowest and the highest value of each dimension by its label, and the step between its values. Runs of earlier versions lack it.
+    ranges: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     # In one run of the search alone, the first after they were known.
     requests: RequestTrace | None = None
     arenas: Arenas | None = None

@@ -23,6 +23,7 @@ from ..programs.runtimes import Runtime
 
 THREADS, SESSIONS, PROCESSES = "threads", "sessions", "processes"
 OWN = (THREADS, SESSIONS, PROCESSES)
+_MOST_INPUTS = 4  # in a hint
 _RANGE = re.compile(r"(?P<low>[^.:]+)(\.\.(?P<high>[^.:]+)(:(?P<step>\d+))?)?")
 
 
@@ -228,6 +229,7 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
                 known = [*dict.fromkeys([*symbols, *unnamed]), *OWN, *(knob for knob in numbers if runtime.knob(knob))]
                 raise UsageError(
                     f"--vary {name}: neither {model.name} nor {_short(runtime.name)} has such a dimension{near_or_all(name, known)}{closed}"
+                    f"{_open_words(declared, dimension)}"
                 )
     if SESSIONS in seen and runtime.native is not None:
         raise UsageError(f"--vary sessions: {runtime.name} has one session in a process; the same runtime through Python can have several")
@@ -238,6 +240,25 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
             if size is not None and (dimension.low, dimension.high) != (size, size):
                 raise UsageError(f"--vary {name}: {model.name} fixes it at {size}, and {_short(runtime.name)} keeps that; {found.open}")
     return found
+
+
+def _open_words(declared: Sequence[inputs.Input], dimension: Dimension) -> str:
+    """The inputs with open dimensions, as `--shape` writes them, and the words that give their first ones the range of a dimension; empty where none
+    is open."""
+    names = {place: name for name, places in _open(declared).items() for place in places}
+    if not names:
+        return ""
+    texts = [
+        f"{tensor.name}={','.join(names.get((tensor.name, axis), str(size)) for axis, size in enumerate(tensor.shape))}"
+        for tensor in declared
+        if None in tensor.shape
+    ]
+    more = f" and {len(texts) - _MOST_INPUTS} more inputs" if len(texts) > _MOST_INPUTS else ""
+    first = min(axis for _, axis in names)
+    together = ",".join(dict.fromkeys(name for (_, axis), name in names.items() if axis == first))
+    values = f"{dimension.low}..{dimension.high}" if dimension.varies else str(dimension.low)
+    step = f":{dimension.step}" if dimension.step > 1 else ""
+    return f". Open are {' '.join(texts[:_MOST_INPUTS])}{more}: such as --vary {together}={values}{step}"
 
 
 def _open(declared: Sequence[inputs.Input]) -> dict[str, list[tuple[str, int]]]:

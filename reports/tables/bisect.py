@@ -147,6 +147,10 @@ def _when(before: str, after: str, labels: tuple[str, str]) -> str:
 
 def _unseen(seen: LookDifference, labels: tuple[str, str], phases: tuple[str, str]) -> Iterator[str]:
     """What makes the step and is in no slice."""
+    for label, phase, height in zip(labels, phases, seen.transients, strict=True):
+        if height:
+            peak = f"The peak of {label} lies {format_bytes(height)} above the end of {phase}"
+            yield f"{peak}: a transient, which slices at the end do not show."
     if seen.missing_bytes:
         early = [
             f"the look at {label} came on the way to the peak, at {format_bytes(late[0])} of {format_bytes(late[1])}"
@@ -154,10 +158,6 @@ def _unseen(seen: LookDifference, labels: tuple[str, str], phases: tuple[str, st
             if late is not None
         ]
         yield f"The slices do not sum to the step: {format_bytes(abs(seen.missing_bytes))} lie between them{''.join(f'; {text}' for text in early)}."
-    for label, phase, height in zip(labels, phases, seen.transients, strict=True):
-        if height:
-            peak = f"The peak of {label} lies {format_bytes(height)} above the end of {phase}"
-            yield f"{peak}: a transient, which slices at the end do not show."
 
 
 def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:

@@ -27,7 +27,8 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     if format == "json":
         return json.dumps({**to_builtins(fitted), "resources": found and to_builtins(found)}, indent=1)
     say, code = grid.say_in(format), format != "text"
-    text = f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format, fitted.threads)}"
+    lines = resources.block(found, format, fitted.threads, shaped(fitted.shapes, fitted.assumed).removeprefix(", "))
+    text = f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{lines}"
     called = ",".join(filter(None, (fitted.settings, f"threads={fitted.threads}" if fitted.threads else "")))
     ends = [headline.in_program(called, fitted.calls, code), _next(fitted, found, code)]
     return "\n\n".join([text, *filter(None, ends)])
@@ -161,9 +162,9 @@ def _within(fitted: Fitted, part: PartLimit, limit_bytes: int, slower: str, word
     runs = f"runs here{slower} within {limit}, {trials}{f', where {slow}' if slow else ''}"
     if charged is not None:
         spare_bytes = limit_bytes - charged
-        used = f"{words(charged)} of it, and {words(spare_bytes)} stayed free"
-        full = "all of it: there the kernel drops pages of files, and reads them again when needed"
-        runs += f". Its group used {used if spare_bytes > 0 else full}"
+        used = f"{words(charged)} at most, with the page cache that the kernel drops at the limit; {words(spare_bytes)} stayed free"
+        full = "the whole limit: there the kernel drops pages of files, and reads them again when needed"
+        runs += f". Its group was charged {used if spare_bytes > 0 else full}"
     if not peak_bytes:
         return runs
     far = (

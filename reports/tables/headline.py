@@ -149,7 +149,7 @@ def _below(below: Ground, changes: Sequence[float]) -> str:
     of_baseline = modes.between(*below.baselines) if below.baselines is not None else [0.0]
     if all(abs(each) <= least for each in of_baseline):
         return f"with {versions}" if versions else ""
-    causes = "" if not versions else f", which is {versions} alone" if below.alone else f", of the runtime and of {versions}"
+    causes = "" if not versions else f", all from {versions}" if below.alone else f", from the runtime and from {versions}"
     has = f"its baseline has {modes.change(_HEIGHT.name, of_baseline, least)}{causes}"
     if len(of_baseline) > 1:
         return f"{has}, so that no figure tells how PEAK differs above it"

@@ -134,13 +134,16 @@ def _above_edge(limit: _Figure, peak: _Figure) -> Resource:
 def spare_words(fitted: Fitted) -> str:
     """What a limit that was given has above the RSS peak: `28.2 MiB (29%)`; empty where it has nothing."""
     peak_bytes = fitted.whole.rss_peak_bytes if fitted.whole is not None else 0
-    limit = fitted.within_bytes or 0
-    spare = limit - peak_bytes if peak_bytes else 0
+    return _spare(fitted.within_bytes or 0, peak_bytes) if peak_bytes else ""
+
+
+def _spare(limit: int, size: float) -> str:
+    spare = limit - size
     if spare <= 0:
         return ""
 
     def follows(show: _Show) -> bool:
-        return show(_seen(show, limit) - _seen(show, peak_bytes)) == show(spare) and _seen(show, spare) > 0
+        return show(_seen(show, limit) - _seen(show, size)) == show(spare) and _seen(show, spare) > 0
 
     show = _shown(follows)
     return f"{show(spare)} ({_seen(show, spare) / limit:.0%})"
@@ -206,7 +209,7 @@ def of_scale(scaled: Scaled) -> Resources | None:
         if not fitting:
             return None
         size, point = max(fitting, key=lambda pair: pair[0])
-        return Resources(*_under(scaled.within_bytes, size, _as_measured(scaled, point)), scaled.env)
+        return Resources(*_of_limit(scaled.within_bytes, size, _as_measured(scaled, point)), scaled.env)
     if scaled.limit_places is None:
         return None
     bound, most = scaled.limit_places
@@ -228,7 +231,13 @@ def of_scale(scaled: Scaled) -> Resources | None:
         if size > requested[0]:
             beyond = ", which goes beyond the limit" if size > scaled.within_bytes else ""
             requested = size, f"{_as_measured(scaled, point)}, more than by {scaled.source}{beyond}"
-    return Resources(*_under(scaled.within_bytes, *requested), scaled.env)
+    return Resources(*_of_limit(scaled.within_bytes, *requested), scaled.env)
+
+
+def _of_limit(limit: int, size: float, words: str) -> tuple[Resource, Resource]:
+    """What is requested under a limit that was given, and that limit with what it has above the size."""
+    spare = _spare(limit, size)
+    return _under(limit, size, words, f", {spare} above the size requested" if spare else "")
 
 
 def _measured(scaled: Scaled) -> list[tuple[int, PlaceRun]]:
@@ -293,9 +302,12 @@ def _seen(show: _Show, size: float) -> int:
     return parse_bytes(show(size))
 
 
-def yaml(resources: Resources, threads: int | None = None) -> str:
-    """The lines to paste into a container of a manifest. threads: with how many it was measured, None for the runtime's own count."""
-    lines = [f"resources:  # measured with {counted(threads, 'thread')}: set the same in the program" if threads else "resources:"]
+def yaml(resources: Resources, threads: int | None = None, shapes: str = "") -> str:
+    """The lines to paste into a container of a manifest. threads: with how many it was measured, None for the runtime's own count. shapes: with
+    which inputs, as `ran.shaped` writes them."""
+    conditions = [counted(threads, "thread") + " (set the same in the program)" if threads else "", plain(shapes)]
+    measured = ", ".join(filter(None, conditions))
+    lines = [f"resources:  # measured with {measured}" if measured else "resources:"]
     for name, resource in (("requests", resources.requests), ("limits", resources.limits)):
         margin = f"{resource.margin:.0%} margin" if resource.margin else "no margin"
         size = f"{resource.bytes}" if resource.bytes % _MIB else f"{resource.bytes // _MIB}Mi"
@@ -307,9 +319,9 @@ def yaml(resources: Resources, threads: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def block(resources: Resources | None, format: str, threads: int | None) -> str:
+def block(resources: Resources | None, format: str, threads: int | None, shapes: str = "") -> str:
     """The end of a report: these lines below it, in Markdown as a block of code; empty without resources."""
     if resources is None:
         return ""
-    lines = yaml(resources, threads)
+    lines = yaml(resources, threads, shapes)
     return f"\n\n{lines}" if format == "text" else f"\n\n```yaml\n{lines}\n```"

@@ -52,8 +52,14 @@ def _offer(tuned: Tuned, row: Recommendation, size: Unit) -> str:
         return ""
     timed = "an iteration" if tuned.timed == ITERATION else tuned.timed
     time = headline.time_words(best.time / tuned.default.time, _time_verdict(best, tuned.default))
+    if row is tuned.default:
+        return (
+            "The lines below are of the default: no row with less PEAK takes at most 10% more time, or the same within noise. "
+            f"#{best.number} (best), `{shown(best.settings)}`, saves {size.amount(row.peak - best.peak)}, and {timed} takes {time}."
+        )
     return (
-        f"The lines below are of #{row.number}, which has the least PEAK of all rows that take little or no more time: {size.amount(row.peak)}. "
+        f"The lines below are of #{row.number}, which has the least PEAK of all rows that take at most 10% more time, or the same within noise: "
+        f"{size.amount(row.peak)}. "
         f"#{best.number} (best) peaks at {size.amount(best.peak)}, and {timed} takes {time}."
     )
 

@@ -60,6 +60,11 @@ REFUSED = {
     "knob unknown": (["good.json", "-r", "synthetic", "--set", "extr=1"], USAGE, "synthetic has no knob 'extr'; did you mean extra?"),
     "knob of no form": (["good.json", "-r", "synthetic", "--set", "extra"], USAGE, "'extra' is not a setting: write KEY=VALUE"),
     "size that is none": (["good.json", "-r", "synthetic", "--set", "extra=-5"], USAGE, "'-5' is not a size"),
+    "settings given as one": (
+        ["good.json", "-r", "synthetic", "--set", "malloc_trim=on,malloc_arenas=2"],
+        USAGE,
+        "malloc_trim takes on|off; give each its own option: --set malloc_trim=on --set malloc_arenas=2",
+    ),
     "number that is none": (["good.json", "-r", "synthetic", "--set", "malloc_arenas=two"], USAGE, "malloc_arenas takes a whole number"),
     "word that is none": (
         ["good.json", "-r", "synthetic", "--set", "malloc_trim=onn"],

@@ -66,7 +66,7 @@ def test_gate_run_against_baseline(memprof, suite, tmp_path):
     worse = memprof("gate", "--run", "suite.toml", "--baseline", "base.json", "-o", "worse.jsonl", "--confirm")
     assert worse.returncode == 1, worse.stderr
     assert re.search(r"; confirmed: \+[34]\.\d MiB", worse.stdout)
-    assert "extra differs: 0 against 4194304" in worse.stdout
+    assert "extra differs: base 0, head 4194304" in worse.stdout
     assert len(store.load([tmp_path / "worse.jsonl"]).runs) == 5
 
 
@@ -205,7 +205,7 @@ def test_sides_with_own_suite_shapes(memprof, checkout):
     shapes = [{(run.job.model.name, run.job.shapes["x"]) for run in runs} for runs in sides]
     assert shapes == [{("net.bin", (30,)), ("large.bin", (20,))}, {("net.bin", (36,)), ("large.bin", (20,))}], done.stderr
     content = json.loads(done.stdout)
-    assert "net.bin, engine: shape of x differs: 30 against 36" in content["remarks"]
+    assert "net.bin, engine: shape of x differs: base 30, head 36" in content["remarks"]
     ran = {(row["side"], row["model"], *row["shapes"]["x"]) for row in content["inputs"]}
     assert ran == {("base", "net.bin", 30), ("base", "large.bin", 20), ("head", "net.bin", 36), ("head", "large.bin", 20)}
 

@@ -395,6 +395,15 @@ def test_dimension_fixed_cannot_vary(words, reason, tmp_path, memprof):
     assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"memprof: {reason}")
 
 
+def test_open_dimensions_named_with_words(tmp_path, memprof):
+    """Each input has a name of its own for its batch: one range for both is proposed, in the words that were given."""
+    from support.model_inputs import model
+
+    done = memprof("scale", model(tmp_path, ("unk_1", 21), ("unk_2", "length"), (3,)), "-r", "onnxruntime", "--vary", "batch=1..8:2")
+    assert done.returncode == 2
+    assert done.stderr.endswith(". Open are x=unk_1,21 y=unk_2,length: such as --vary unk_1,unk_2=1..8:2\n")
+
+
 def test_dimension_fixed_not_proposed(tmp_path, memprof):
     from support.model_inputs import model
 
@@ -729,6 +738,39 @@ def test_picture_shows_request():
     assert any(text.startswith("Not drawn: PEAK at a=1000, predicted as 2.03 GiB") for text in texts)
 
 
+def test_views_of_runs_have_step(tmp_path, monkeypatch, memprof):
+    """The command, the picture and the page find the same limits in the same runs, each of the step of --vary and below a refused value."""
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        batch = order.job.at["batch"]
+        size = 80 + 2 * batch
+        made = replace(run(memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}), job=order.job)
+        if batch == 50:
+            made = replace(made, outcome=Outcome("error", phase="EXECUTE", message="no room"))
+        keep(store.encode(made))
+        yield made
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    monkeypatch.setattr(arena_requests, "unusual", lambda order: "this")
+    zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
+    for high, limit, expected in (
+        (29, 174, 43),
+        (50, 190, 43),
+    ):  # 80 MiB + 2 MiB x 47 are 174 MiB, and 47 is not of the step; 50 is refused
+        words = ("--vary", f"batch=1..{high}:7", "--vary", "sequence=16", "--within", f"{limit}MiB", "--json", "-o", f"{high}.jsonl")
+        done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words)
+        assert done.returncode == 0, done.stderr
+        (row,) = json.loads(done.stdout)["within"]
+        assert (row["value"] - 1) % 7 == 0 and row["value"] == expected, row
+        loaded = store.load([tmp_path / f"{high}.jsonl"]).runs
+        (again,) = predictions.of_runs(loaded)
+        assert json.loads(tables.render(again, format="json"))["within"] == [row]
+        assert f"{expected}" in drawn(again)[0]
+        laws = re.sub(r"<[^>]+>", " ", page.render(loaded).partition('id="laws"')[2])
+        assert laws.partition("measured there")[2].split()[:3] == ["batch", "-", f"{expected}"]
+
+
 def test_picture_legend_of_points_off_curves():
     def law(a, b):
         return 80 + a + 2 * b
@@ -765,6 +807,9 @@ def test_picture_long_law_below():
         ),
         LawSearch(requests=RequestTrace((), (), (), ())),
         LawSearch(sums={"no such": 1}),
+        LawSearch(ranges={"a": (0, 5, 1)}),
+        LawSearch(ranges={"a": (1, 10**400, 7)}),
+        LawSearch(ranges={"a": (1, 64, 0), "b": (1, 2, 1)}),
     ],
 )
 def test_law_unchanged_by_odd_search(search):

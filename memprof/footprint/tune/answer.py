@@ -290,8 +290,8 @@ def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendat
 def offer_of(
     goal: Goal, default: Recommendation, proposals: Sequence[Recommendation], best: Recommendation | None
 ) -> Recommendation | None:
-    """The row whose settings are handed on: the best, or where the goal is the least peak alone, the least peak that costs no time worth minding, if
-    it is below the default's."""
+    """The row whose settings are handed on. With a budget or a bound on the time, the best. Where the goal is the least peak alone, the least peak
+    below the default's that costs no time worth minding (see costs_time); the default where each setting costs more, None where nothing is better."""
     if goal.budget is not None or goal.max_time is not None:
         return best
     quick = [
@@ -300,7 +300,7 @@ def offer_of(
         if row.peak < default.peak and not row.changes_outputs
         if not costs_time(default.time, row.time, not _apart(row.times, default.times))
     ]
-    return min(quick, key=lambda row: row.peak, default=best)
+    return min(quick, key=lambda row: row.peak, default=None if best is None else default)
 
 
 def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:

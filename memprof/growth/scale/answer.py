@@ -155,7 +155,8 @@ class Scaled(Struct, frozen=True):
     planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
     mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again. env: the variables that a
     program needs for the same settings, without those that a dimension varies. widened: how many times as wide as the law's own the intervals are,
-    because a size that was measured afterwards lies outside of one.
+    because a size that was measured afterwards lies outside of one. calls: the knobs and the number of threads that were set, in the runtime's own
+    words.
     """
 
     model: str
@@ -181,6 +182,7 @@ class Scaled(Struct, frozen=True):
     interrupted: bool = False
     widened: float = 1.0
     env: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
 
     @property
     def unmet(self) -> str:

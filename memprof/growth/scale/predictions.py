@@ -154,7 +154,7 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     points = [replace(point, planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run, point in seen]
     fitted = [point for point in points if not point.held_out]
     values = {label: [point.at[label] for point in fitted] for label in job.at}
-    dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
+    dimensions = [_range(label, each, runs) for label, each in values.items() if each]
     varying = [dimension.label for dimension in dimensions if dimension.varies]
     if not varying or all(point.ended for point in fitted):
         return None
@@ -175,6 +175,18 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
     made = confirmed(replace(made, against=against(made), **_asked(made, runs)))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def _range(label: str, values: Sequence[int], runs: Sequence[Run]) -> Dimension:
+    """The range of a dimension as the last search had it, so that the values that fit are of its step. The values that were measured, where no
+    search kept a range; where another search had more of them, its values on the same step are in the range too."""
+    kept = [run.search.ranges[label] for run in runs if run.search is not None and label in run.search.ranges]
+    known = [(low, high, step) for low, high, step in kept if 1 <= low <= high <= _HIGHEST and 1 <= step <= _HIGHEST]
+    if not known:
+        return replace(_fixed(label, min(values)), high=max(values))
+    low, high, step = known[-1]
+    on_step = [value for value in values if (value - low) % step == 0]
+    return replace(_fixed(label, min([low, *on_step])), high=max([high, *on_step]), step=step)
 
 
 def _together(runs: Sequence[Run]) -> list[tuple[Run, PlaceRun]]:
@@ -217,8 +229,9 @@ def within(made: Scaled) -> tuple[Within, ...]:
             there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
             refused = min((point.at[label] for point in there), default=None)
             if refused is not None and low < refused <= (fit[0] or 0):
-                value, surely, possibly = (None if each is None else min(each, refused - 1) for each in fit)
-                rows.append(Within(label, at, value, surely, refused - 1 if possibly is None else possibly, refused=refused))
+                below = refused - 1 - (refused - 1 - low) % steps[label]
+                value, surely, possibly = (None if each is None else min(each, below) for each in fit)
+                rows.append(Within(label, at, value, surely, below if possibly is None else possibly, refused=refused))
             else:
                 rows.append(Within(label, at, *fit))
     return tuple(replace(row, most=_most(made, row)) for row in rows)

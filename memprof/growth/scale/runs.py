@@ -52,7 +52,7 @@ class Places:
     runtime: its name. noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no
     plan, empty if there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was
     tried.
-    shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
+    shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none. calls: see Scaled.
     Raises UsageError and InputError for a fault of the request.
     """
 
@@ -60,6 +60,7 @@ class Places:
         self._request, self._progress, self._keep = request, progress, keep
         suite, variant = request.suite, request.suite.only
         self._place, self.runtime = suite.place, variant.runtime
+        self.calls: tuple[str, ...] = ()
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
         self.unplanned = self.unsimulated = ""
@@ -84,7 +85,9 @@ class Places:
         if self.space.side_by_side and request.fleet is not None:
             raise UsageError("--vary processes works on one machine (--on names another than this), not on a fleet")
         self.main = ALL if self.space.side_by_side else PEAK
-        self.doubles = runtime.arena_doubles({**suite.set, **variant.set})
+        settings = {**suite.set, **variant.set}
+        self.doubles = runtime.arena_doubles(settings)
+        self.calls = runtime.in_program({**settings, **({THREADS: str(request.threads)} if request.threads else {})})
         self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, suite.inputs))
 
     def check(self, at: Mapping[str, int]) -> None:

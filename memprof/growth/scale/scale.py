@@ -105,7 +105,7 @@ class _Scaler:
                 raise
             interrupted = True
             self._remark("Interrupted: fewer points were measured than a law should have.")
-        answer = replace(self._answer(), env=self._places.env([point.at for point in self._points]))
+        answer = replace(self._answer(), env=self._places.env([point.at for point in self._points]), calls=self._places.calls)
         if interrupted:
             return replace(answer, interrupted=True)
         try:
@@ -180,7 +180,11 @@ class _Scaler:
         run = store.decode(line, "a run")
         known = run.search or LawSearch()
         asked = replace(
-            self._unkept, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, sums=known.sums
+            self._unkept,
+            predictions=tuple(self._request.predictions),
+            within_bytes=self._request.within_bytes,
+            ranges={each.label: (each.low, each.high, each.step) for each in self._varying},
+            sums=known.sums,
         )
         self._unkept = LawSearch()
         self._keep(line if asked == known else store.encode(replace(run, search=asked)))

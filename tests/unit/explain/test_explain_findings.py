@@ -326,6 +326,10 @@ def test_transient_without_look() -> None:
     finding = only(facts(ORT, phase("PREPARE", use=10), peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
     assert finding.evidence[0] == "PREPARE peaks 50.0 MiB above its end"
     assert finding.proposals[-1].text == "no look came near this peak; a heap profile shows who allocates it: memprof heap record"
+    of_functions = facts(PROGRAM, phase("PREPARE", use=10), peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}, ends_alone=True)
+    freed, inner, marks, heap = [advice.text for advice in only(of_functions).proposals]
+    assert freed.startswith("change the program: ") and "functions inside PREPARE as phases too (--phase NAME=FUNCTION)" in inner
+    assert marks.startswith("mark the phases in the source") and "memprof heap record" in heap
     slightly = {"PREPARE": (200, 150), "EXECUTE": (198, 160)}
     assert findings.find(facts(ORT, phase("PREPARE", use=10), peaks=slightly)) == (), "without it PEAK would be nearly the same"
 

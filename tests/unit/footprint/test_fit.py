@@ -94,7 +94,8 @@ def test_sentence_and_table_agree(bytes_, unit, said, cells):
     text = render(made(parts=parts, threads=1, shapes={"x": (1, 8)}, assumed={"x": (1, 8)}), unit=unit)
 
     assert text.startswith("a\\|b.onnx, x, 1 thread, x=1x8: ")
-    assert text.count("open dimensions") == 1 and "\n- x: open dimensions of the model are taken as 1 (--shape sets others)." in text
+    assert "resources:  # measured with 1 thread (set the same in the program), x=1x8 (open dimensions taken as 1: --shape)" in text
+    assert "\n- x: open dimensions of the model are taken as 1 (--shape sets others)." in text
     assert said in text
     assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")][1:3] == cells
 
@@ -142,13 +143,14 @@ def test_failures_are_counted():
         (
             (60, 40),
             {"charged": 55},
-            "runs here within 60.0 MiB, in 3 of 3 trials. Its group used 55.0 MiB of it, and 5.00 MiB stayed free. "
+            "runs here within 60.0 MiB, in 3 of 3 trials. Its group was charged 55.0 MiB at most, with the page cache that the kernel drops at "
+            "the limit; 5.00 MiB stayed free. "
             "With no limit its RSS peak is 40.0 MiB, 20.0 MiB (33%) below the limit. The first container on a machine may need as much",
         ),
         (
             (60, 85),
             {"charged": 60},
-            "Its group used all of it: there the kernel drops pages of files, and reads them again when needed. "
+            "Its group was charged the whole limit: there the kernel drops pages of files, and reads them again when needed. "
             "With no limit its RSS peak is 85.0 MiB, 25.0 MiB more than the limit. The first container on a machine may need as much, for the "
             "pages of its libraries are charged to it. So no lines for a manifest follow, as these need a limit of 85.0 MiB or more.",
         ),

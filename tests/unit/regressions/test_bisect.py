@@ -547,21 +547,21 @@ def test_report_names_transient_without_look() -> None:
     heights = {"MODEL_LOAD": 61, "EXECUTE": 61}, {"MODEL_LOAD": 121, "EXECUTE": 61}
     line, *said = stepped_answer(61, 121, (before, after), "MODEL_LOAD", heights)
     assert "PEAK 61.0 MiB -> 121.0 MiB (+98.4%), in MODEL_LOAD, " in line
-    changed, unsummed, transient, profiles = said
+    changed, transient, unsummed, profiles = said
     assert changed.startswith("What changed at the end of MODEL_LOAD: ")
     assert "weights, one copy +60.0 MiB" in changed and changed.endswith("all slices together +0 B, the step +60.0 MiB.")
     assert unsummed == "The slices do not sum to the step: 60.0 MiB lie between them."
     assert transient == "The peak of v 2 lies 60.0 MiB above the end of MODEL_LOAD: a transient, which slices at the end do not show."
     assert profiles == PROFILES
     # The same step for the better: the transient is the older side's.
-    assert stepped_answer(121, 61, (after, before), "MODEL_LOAD", heights[::-1])[3] == transient.replace("v 2", "v1")
+    assert stepped_answer(121, 61, (after, before), "MODEL_LOAD", heights[::-1])[2] == transient.replace("v 2", "v1")
 
 
 def test_report_of_transient_names_both_phases() -> None:
     """The older side peaks where it first reads the mapped file, and the newer where it copies it."""
     before, after = side_of(MAPPED, MODEL_LOAD=(1, 1), EXECUTE=(61, 61)), side_of(LOADED, **TRANSIENT)
     heights = {"MODEL_LOAD": 1, "EXECUTE": 61}, {"MODEL_LOAD": 121, "EXECUTE": 61}
-    line, changed, unsummed, transient = stepped_answer(61, 121, (before, after), "MODEL_LOAD", heights)
+    line, changed, transient, unsummed = stepped_answer(61, 121, (before, after), "MODEL_LOAD", heights)
     assert "PEAK 61.0 MiB in EXECUTE -> 121.0 MiB in MODEL_LOAD (+98.4%), net.onnx, a;" in line
     assert changed.startswith("What changed from the end of EXECUTE (v1) to the end of MODEL_LOAD (v 2): ")
     assert "60.0 MiB" in unsummed and "lies 60.0 MiB above the end of MODEL_LOAD" in transient

@@ -59,12 +59,12 @@ def test_gate_names_changed_packages_and_counts(memprof, tmp_path):
     done = memprof("gate", "head.jsonl", "--baseline", "base.json")
 
     assert done.returncode == 1
-    assert "numpy differs: 1.26.4 against 2.0.1: the baseline comes from elsewhere" in done.stdout
-    assert "net.onnx, a: warm-up differs: 5 against 1" in done.stdout
+    assert "numpy differs: base 1.26.4, head 2.0.1: the baseline comes from elsewhere" in done.stdout
+    assert "net.onnx, a: warm-up differs: base 5, head 1" in done.stdout
     assert "also changed: numpy 1.26.4 → 2.0.1, warm-up 5 → 1" in done.stdout
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--strict").returncode == 5
     write(tmp_path / "base.jsonl", before)
-    assert "numpy differs: 1.26.4 against 2.0.1" in memprof("compare", "base.jsonl", "head.jsonl").stdout
+    assert "numpy differs: base 1.26.4, head 2.0.1" in memprof("compare", "base.jsonl", "head.jsonl").stdout
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_baseline_of_schema_1_compared(memprof, files):
     said = memprof("gate", "base.jsonl", "--baseline", "old.json").stdout
 
     differing = [line for line in said.splitlines() if " differs: " in line]
-    assert [line.split(" differs: ")[1].split(":")[0] for line in differing] == ["0.9 against 1.0", "off against default"]
+    assert [line.split(" differs: ")[1].split(":")[0] for line in differing] == ["base 0.9, head 1.0", "base off, head default"]
 
 
 def test_runs_split_by_packages():
@@ -279,7 +279,7 @@ def test_baseline_from_elsewhere_and_strict(memprof, files):
     strict = memprof("gate", "there.jsonl", "--baseline", "base.json", "--strict")
 
     assert lenient.returncode == 0
-    assert "machine differs: here (a CPU, 2 CPUs) against there (a CPU, 2 CPUs): the baseline comes from elsewhere" in lenient.stdout
+    assert "machine differs: base here (a CPU, 2 CPUs), head there (a CPU, 2 CPUs): the baseline comes from elsewhere" in lenient.stdout
     assert (strict.returncode, strict.stdout) == (5, "")
     assert "--strict: the baseline does not come from here: machine differs" in strict.stderr
 

@@ -244,13 +244,13 @@ def test_comparison_without_peaks_has_none():
 
 
 @pytest.mark.parametrize(
-    ("package", "others"), [("onnxruntime", []), ("numpy", ["runtime version differs: 1.0 against 1.1"])], ids=["own package", "another"]
+    ("package", "others"), [("onnxruntime", []), ("numpy", ["runtime version differs: base 1.0, head 1.1"])], ids=["own package", "another"]
 )
 def test_version_that_differs_once(package, others):
     versions = ("1.0", "1.1") if package == "onnxruntime" else ("2.0", "2.1")
     base, head = (reported(runs(), own, {package: version}) for own, version in zip(("1.0", "1.1"), versions, strict=True))
     remarks = [remark for remark in compare.compare(base, head).remarks if "differs" in remark]
-    assert sorted(remarks) == sorted([f"{package} differs: {versions[0]} against {versions[1]}", *others])
+    assert sorted(remarks) == sorted([f"{package} differs: base {versions[0]}, head {versions[1]}", *others])
 
 
 def of_numpy(numpy, baseline_mib, version="1.0", variant="a"):
@@ -263,13 +263,13 @@ def of_numpy(numpy, baseline_mib, version="1.0", variant="a"):
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        (of_numpy("1.26.4", 9), "its baseline has 9.0 MiB more, which is numpy 2.4.6 against 1.26.4 alone, and above it PEAK is the same"),
+        (of_numpy("1.26.4", 9), "its baseline has 9.0 MiB more, all from numpy 1.26.4 instead of 2.4.6, and above it PEAK is the same"),
         (
             of_numpy("1.26.4", 9, "1.1"),
-            "its baseline has 9.0 MiB more, of the runtime and of numpy 2.4.6 against 1.26.4, and above it PEAK is the same",
+            "its baseline has 9.0 MiB more, from the runtime and from numpy 1.26.4 instead of 2.4.6, and above it PEAK is the same",
         ),
         (of_numpy("2.4.6", 9, "1.1"), "its baseline has 9.0 MiB more, and above it PEAK is the same"),
-        (reported(raised(9), "1.1", {"onnxruntime": "1.1", "numpy": "1.26.4"}), "with numpy 2.4.6 against 1.26.4"),
+        (reported(raised(9), "1.1", {"onnxruntime": "1.1", "numpy": "1.26.4"}), "with numpy 1.26.4 instead of 2.4.6"),
     ],
     ids=["another numpy", "numpy and runtime", "another runtime", "same baseline"],
 )

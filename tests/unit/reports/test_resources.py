@@ -303,7 +303,7 @@ def test_fit_ends_with_yaml(form: str) -> None:
         "    memory: 66Mi",
     ]
     assert "set the same" not in text
-    assert "resources:  # measured with 2 threads: set the same in the program" in fit.render(fit_results.made(threads=2), format=form)
+    assert "resources:  # measured with 2 threads (set the same in the program)" in fit.render(fit_results.made(threads=2), format=form)
     assert "no margin" in lines[1] and "10% margin" in lines[3]
     assert ("```yaml" in text) == (form == "markdown")
 
@@ -364,10 +364,13 @@ def within(mib: int) -> object:
 def test_scale_limit_is_what_was_given() -> None:
     scaled = within(200)
     found = resources.of_scale(scaled)
-    assert found is not None and found.limits == resources.Resource(200 * MIB, 0, "--within: 200.0 MiB")
+    assert found is not None and found.limits.bytes == 200 * MIB and not found.limits.margin
+    assert found.limits.figure == "--within: 200.0 MiB, 0.03 MiB (0%) above the size requested"
     assert 190 * MIB < found.requests.bytes <= 200 * MIB
     assert "by the law, the upper end of its 95% interval" in found.requests.figure
     assert scale.render(scaled, format="text").endswith("    memory: 200Mi")
+    in_program = scale.render(replace(scaled, settings="arena=off", threads=2, calls=("so.a = 1", "so.threads = 2")))
+    assert in_program.endswith("In your program, for `arena=off,threads=2`: `so.a = 1`; `so.threads = 2`.")
     assert json.loads(scale.render(scaled, format="json"))["resources"]["limits"]["bytes"] == 200 * MIB
 
 

@@ -162,15 +162,15 @@ def test_remarks_on_machine_and_failures():
 
     remarks = compare.compare(runs(), head, across_machines=True).remarks
 
-    assert any("machine differs: here" in remark for remark in remarks)
-    assert "kernel differs: 6.18 against 5.4" in remarks
+    assert any("machine differs: base here" in remark for remark in remarks)
+    assert "kernel differs: base 6.18, head 5.4" in remarks
     assert any("1 of the head failed" in remark for remark in remarks)
 
 
 def test_remarks_on_changed_setting():
     remarks = compare.compare(runs(), runs(knobs={"xnnpack": "off"})).remarks
 
-    assert "net.onnx, a: xnnpack differs: default against off" in remarks
+    assert "net.onnx, a: xnnpack differs: base default, head off" in remarks
 
 
 def test_geometric_means_over_models():

@@ -292,7 +292,7 @@ def test_side_of_two_machines_refused():
 def test_other_machine_matched_and_named():
     foreign, _ = baseline.differing(baseline.entries(runs()), baseline.entries(runs(where=machine("there", kernel="7.0"))))
 
-    assert foreign == ("machine differs: here (a CPU, 2 CPUs) against there (a CPU, 2 CPUs)", "kernel differs: 6.18 against 7.0")
+    assert foreign == ("machine differs: base here (a CPU, 2 CPUs), head there (a CPU, 2 CPUs)", "kernel differs: base 6.18, head 7.0")
     assert report_of(runs(), runs(where=machine("there"))).exit_code == 0
 
 
@@ -327,7 +327,7 @@ def test_changed_settings_and_models_named():
 
     _, asked = baseline.differing(baseline.entries(base), baseline.entries(head))
 
-    assert asked == ("net.onnx, a: arena differs: default against off", "net.onnx is not the same file on both sides")
+    assert asked == ("net.onnx, a: arena differs: base default, head off", "net.onnx is not the same file on both sides")
 
 
 def risen(by_phase, metric=None):
