@@ -1,7 +1,8 @@
 """The growth between two profiles: by call path, by function, by module, and of the peak as a whole.
 
-Frames are matched by the names that survive a rebuild: the function's without clone suffixes and hashes, and for a Python function its file's
-too. Addresses, build folders and the versions in library names are left aside, and line numbers too unless lines are compared. A
+Frames are matched by the names that survive a rebuild: the function's without clone suffixes and hashes, and for a Python function its file,
+which may lie in another folder in the other profile (memprof.heap.file_names says which is the same).
+Addresses, build folders and the versions in library names are left aside, and line numbers too unless lines are compared. A
 place that one tree lacks may have been too small for the tool to list. Its absence is not zero then, and `DiffSide.limit_bytes` says how large it
 can have been.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -20,8 +21,9 @@ from msgspec.structs import replace
 from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
+from .file_names import FileNames, file_name, one_path, same_files, short_file
 from .frames import NO_MODULE, By, Frame
-from .names import file_name, is_allocator, module_name, nameless, own_name, short_file, short_module, with_place
+from .names import is_allocator, module_name, nameless, own_name, short_module, with_place
 from .profile import HeapProfile, Snapshot
 from .program_lines import program_tree
 from .shape import BELOW, ROOT, grouped, is_unknown
@@ -108,9 +110,10 @@ def diff(
     """
     before, after = _as_one_program(before, after)
     sides = [_side(profile, phrases.chosen(profile, None, phase)) for profile in (before, after)]
+    files = joint_files(before, after)
     places = _PlaceTable()
-    tree, parent = _joined([_paths(side, places, by, invert, fold) for side in sides], places)
-    sites, modules = (_site_changes(sides, each, fold) for each in ("function" if by == "module" else by, "module"))
+    tree, parent = _joined([_paths(side, known, places, by, invert, fold) for side, known in zip(sides, files, strict=True)], places)
+    sites, modules = (_site_changes(sides, files, each, fold) for each in ("function" if by == "module" else by, "module"))
     return Diff(sides[0], sides[1], tree, parent, sites, modules, tuple(_notes(*sides)))
 
 
@@ -143,14 +146,62 @@ class MatchedPlace(NamedTuple):
     source: str = ""
 
 
-def identity(frame: Frame) -> MatchedPlace:
+class JointFiles(NamedTuple):
+    """The files of one of two profiles. names: those of both. joint: by function and path the path of the same file in the later profile, where
+    that is another."""
+
+    names: FileNames
+    joint: Mapping[tuple[str, str], str]
+
+    def place(self, key: str, own_name: str, module: str, frame: Frame, line: str = "") -> MatchedPlace:
+        """The place of a frame that has a file. key: its function, as it is matched. line: behind the file's name."""
+        assert frame.file is not None
+        path = one_path(frame.file)
+        path = self.joint.get((_function(frame), path), path)
+        name = self.names.name(path)
+        if name == short_file(path):  # tells it apart, and so does what this profile calls the file
+            name = short_file(frame.file)
+        return MatchedPlace(with_place(key, f"{path}{line}"), own_name, module, f"{name}{line}")
+
+
+def joint_files(before: HeapProfile, after: HeapProfile) -> tuple[JointFiles, JointFiles]:
+    """The files of both profiles, and which are the same: as files, and by function where a file alone does not tell."""
+    first, last = (
+        sorted({(_function(frame), one_path(frame.file)) for frame in profile.frames if frame.file}) for profile in (before, after)
+    )
+    same = _same_by([(file_name(path), path) for _, path in first], [(file_name(path), path) for _, path in last])
+    moved = {(function, path): same.get((file_name(path), path), path) for function, path in first}
+    by_function = _same_by(
+        [(f"{function}\n{file_name(path)}", path) for (function, _), path in moved.items()],
+        [(f"{function}\n{file_name(path)}", path) for function, path in last],
+    )
+    joint = {(function, old): by_function.get((f"{function}\n{file_name(path)}", path), path) for (function, old), path in moved.items()}
+    names = FileNames([*moved.values(), *(path for _, path in last)])
+    return JointFiles(names, joint), JointFiles(names, {})
+
+
+def _same_by(before: Iterable[tuple[str, str]], after: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The files of each group that are the same. before, after: each file behind the name of its group."""
+    groups: dict[str, tuple[set[str], set[str]]] = {}
+    for side, files in enumerate((before, after)):
+        for group, path in files:
+            groups.setdefault(group, (set(), set()))[side].add(path)
+    return {(group, first): last for group, sides in groups.items() for first, last in same_files(*sides).items()}
+
+
+def _function(frame: Frame) -> str:
+    """The name of a frame's function that survives a rebuild."""
+    return _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
+
+
+def identity(frame: Frame, files: JointFiles) -> MatchedPlace:
     """A frame as a function."""
     module = "" if frame.module == NO_MODULE else module_name(frame)
     if _has_no_name(frame):
         return _matched(nameless(frame), module)
-    name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
+    name = _function(frame)
     if frame.file is not None and frame.file.endswith(".py"):
-        return MatchedPlace(with_place(name, file_name(frame.file)), name, module, short_file(frame.file))
+        return files.place(name, name, module, frame)
     return _matched(name, module)
 
 
@@ -159,19 +210,18 @@ def _matched(name: str, module: str = "") -> MatchedPlace:
     return MatchedPlace(name, name, module)
 
 
-def _line(frame: Frame) -> MatchedPlace:
-    function = identity(frame)
+def _line(frame: Frame, files: JointFiles) -> MatchedPlace:
+    function = identity(frame, files)
     if frame.file is None or not frame.line:
         return function
-    key = with_place(frame.function, f"{file_name(frame.file)}:{frame.line}")
-    return MatchedPlace(key, own_name(frame, "line"), function.module, f"{short_file(frame.file)}:{frame.line}")
+    return files.place(frame.function, own_name(frame, "line"), function.module, frame, f":{frame.line}")
 
 
-def _module(frame: Frame) -> MatchedPlace:
+def _module(frame: Frame, files: JointFiles) -> MatchedPlace:
     return _matched(module_name(frame))
 
 
-_MATCHED: dict[By, Callable[[Frame], MatchedPlace]] = {"function": identity, "line": _line, "module": _module}
+_MATCHED: dict[By, Callable[[Frame, JointFiles], MatchedPlace]] = {"function": identity, "line": _line, "module": _module}
 _SMALLER, _WHOLE = _matched("(smaller places)"), _matched("all of the heap")
 
 
@@ -228,7 +278,7 @@ def _side(profile: HeapProfile, shown: Snapshot | None) -> DiffSide:
     return DiffSide(profile, shown, limit)
 
 
-def _paths(side: DiffSide, places: _PlaceTable, by: By, invert: bool, fold: bool) -> Trie:
+def _paths(side: DiffSide, files: JointFiles, places: _PlaceTable, by: By, invert: bool, fold: bool) -> Trie:
     """A side's tree over the names of both sides."""
     if side.shown is None or side.shown.tree is None:
         return Trie(ROOT)
@@ -237,7 +287,7 @@ def _paths(side: DiffSide, places: _PlaceTable, by: By, invert: bool, fold: bool
         if frame.kind == "root" or (fold and is_allocator(frame)):
             key.append(ROOT)
         else:
-            key.append(BELOW if frame.kind == "below" else places.number(_MATCHED[by](frame)))
+            key.append(BELOW if frame.kind == "below" else places.number(_MATCHED[by](frame, files)))
     chained = {key[number] for number, frame in enumerate(side.profile.frames) if _has_no_name(frame)}
     tree = program_tree(side.profile, side.shown.tree, by) if fold else side.shown.tree
     return grouped(tree, invert, key, [0] * len(key), chained)[0]
@@ -286,10 +336,10 @@ def _sites(trie: Trie) -> dict[int, int]:
     return {trie.frame[node]: sizes[node] for node in range(1, len(trie)) if trie.parent[node] == 0}
 
 
-def _site_changes(sides: Sequence[DiffSide], by: By, fold: bool) -> tuple[SiteChange, ...]:
+def _site_changes(sides: Sequence[DiffSide], files: Sequence[JointFiles], by: By, fold: bool) -> tuple[SiteChange, ...]:
     """The changes of what allocates, the largest first."""
     places = _PlaceTable()
-    before, after = (_sites(_paths(side, places, by, False, fold)) for side in sides)
+    before, after = (_sites(_paths(side, known, places, by, False, fold)) for side, known in zip(sides, files, strict=True))
     changes = (_change(places.at(key), before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after]))
     return tuple(sorted(changes, key=lambda change: (-abs(change.growth_bytes), change.name)))
 

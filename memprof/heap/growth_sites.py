@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ..base.errors import InputError
 from ..base.runners import runners_path
+from .file_names import FileNames
 from .frames import Frame, is_python
 from .names import group_name, is_allocator, is_library, short
 from .profile import HeapProfile
@@ -59,7 +60,7 @@ def rises(profile: HeapProfile, phase: str, done: Callable[[float], float]) -> R
         raise InputError(
             f"{profile.tool} has the stacks of {len(moments)} moments of {phase}, too few to see a rise: more units are needed"
         )
-    sites = _sites(profile.frames)
+    sites = _sites(profile)
     sizes: dict[tuple[str, ...], _Numbers] = defaultdict(lambda: np.zeros(len(moments)))
     for number, snapshot in enumerate(moments):
         assert snapshot.tree is not None
@@ -93,16 +94,16 @@ class _Site(Struct, frozen=True):
     starts: bool
 
 
-def _sites(frames: Sequence[Frame]) -> list[_Site | None]:
+def _sites(profile: HeapProfile) -> list[_Site | None]:
     """A profile's frames; None for one that only hands out memory, or stands for many."""
     runner = str(runners_path())
-    return [_site(frame, runner) for frame in frames]
+    return [_site(frame, runner, profile.file_names) for frame in profile.frames]
 
 
-def _site(frame: Frame, runner: str) -> _Site | None:
+def _site(frame: Frame, runner: str, files: FileNames) -> _Site | None:
     if frame.kind in ("root", "below") or is_allocator(frame):
         return None
-    name = group_name(frame, "line")
+    name = group_name(frame, "line", files)
     python = is_python(frame.file)
     starts = os.path.dirname(frame.file or "") == runner or _START.fullmatch(frame.function) is not None
     return _Site(name if python else short(name), python, is_library(frame), starts)

@@ -6,6 +6,7 @@ import os
 import re
 from functools import lru_cache
 
+from .file_names import FileNames
 from .frames import NO_MODULE, UNKNOWN, By, Frame, is_python
 
 # Functions that only hand out memory: their callers are who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
@@ -43,8 +44,6 @@ _STL_FILES = frozenset(
 _ALLOCATOR_FILES = frozenset(
     {"libjemalloc", "libtcmalloc", "libtcmalloc_minimal", "libtcmalloc_and_profiler", "libtcmalloc_debug", "libmimalloc"}
 )
-_COMMON_FILES = ("__init__.py", "__main__.py", "conftest.py")
-_LIBRARY_FOLDERS = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/(?:python|pypy)[\d.]+/", re.ASCII)
 _PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
 _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
 
@@ -69,9 +68,9 @@ def is_library(frame: Frame) -> bool:
     return is_allocator(frame) or (frame.kind == "site" and short(frame.function).startswith(("std::", "__gnu_cxx::")))
 
 
-def group_name(frame: Frame, by: By) -> str:
-    """The name of the group a frame belongs to, in full."""
-    return with_place(own_name(frame, by), _place(frame, by))
+def group_name(frame: Frame, by: By, files: FileNames) -> str:
+    """The name of the group a frame belongs to, in full. files: the names of all that are shown together."""
+    return with_place(own_name(frame, by), _place(frame, by, files))
 
 
 def own_name(frame: Frame, by: By) -> str:
@@ -80,7 +79,7 @@ def own_name(frame: Frame, by: By) -> str:
         return "(below the threshold)"
     if by == "module":
         return module_name(frame)
-    return nameless(frame) if frame.function == UNKNOWN and not _place(frame, by) else frame.function
+    return nameless(frame) if frame.function == UNKNOWN and not _has_place(frame, by) else frame.function
 
 
 def with_place(name: str, place: str) -> str:
@@ -88,31 +87,25 @@ def with_place(name: str, place: str) -> str:
     return f"{name} ({place})" if place else name
 
 
-def _place(frame: Frame, by: By) -> str:
+def _place(frame: Frame, by: By, files: FileNames) -> str:
     """What the name of a frame's group has of its file and line."""
-    if frame.file is None or frame.kind == "below" or by == "module":
+    if frame.file is None or not _has_place(frame, by):
         return ""
-    if by == "line":
-        return f"{short_file(frame.file)}:{frame.line or '?'}"
-    is_told = frame.function != UNKNOWN and is_python(frame.file)  # every file of Python has its `<module>`, every class its `__init__`
-    return short_file(frame.file) if is_told else ""
+    name = files.name(frame.file)
+    return f"{name}:{frame.line or '?'}" if by == "line" else name
+
+
+def _has_place(frame: Frame, by: By) -> bool:
+    """Whether the name of a frame's group has its file: that of a function only in Python, where every file has its `<module>`.
+    A function of C may seem to be in several files, as tools put code that was inlined into it down to the header."""
+    if frame.file is None or frame.kind == "below" or by == "module":
+        return False
+    return by == "line" or (frame.function != UNKNOWN and is_python(frame.file))
 
 
 def nameless(frame: Frame) -> str:
     """The name shown for a frame without a name: its module's, if that is known."""
     return UNKNOWN if frame.module in (None, NO_MODULE) else f"{UNKNOWN} ({module_name(frame)})"
-
-
-def short_file(path: str) -> str:
-    """A file of an installed package or of the standard library by its path there: `_pytest/config/__init__.py`. Any other as `file_name` has it."""
-    library = _LIBRARY_FOLDERS.match(path)
-    return path[library.end() :] if library is not None and library.end() < len(path) else file_name(path)
-
-
-def file_name(path: str) -> str:
-    """A file's name, with its folder where many files have that name: `textlib/__init__.py`."""
-    *folders, name = path.split("/")
-    return f"{folders[-1]}/{name}" if folders and name in _COMMON_FILES else name
 
 
 def module_name(frame: Frame) -> str:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from .file_names import FileNames
 from .frames import By, Frame
 from .trees import CallTree
 
@@ -177,15 +178,21 @@ class HeapProfile(Struct, frozen=True, dict=True):
         largest = max(trees, key=lambda snapshot: (snapshot.total_bytes, -snapshot.index))
         return largest, largest.total_bytes >= max(snapshot.total_bytes for snapshot in snapshots)
 
+    @cached_property
+    def file_names(self) -> FileNames:
+        """The names of its source files in the views."""
+        return FileNames(frame.file for frame in self.frames)
+
     def keys(self, by: By, fold: bool = True) -> tuple[list[int], list[str]]:
         """For each frame the number of its group, and the groups' names in full. fold: allocators' frames are -1, passed over."""
         from .names import group_name, is_allocator
 
+        files = self.file_names
         numbers: dict[str, int] = {}
         group_of = []
         for frame in self.frames:
             if frame.kind == "root" or (fold and is_allocator(frame)):
                 group_of.append(-1)
             else:
-                group_of.append(numbers.setdefault(group_name(frame, by), len(numbers)))
+                group_of.append(numbers.setdefault(group_name(frame, by, files), len(numbers)))
         return group_of, list(numbers)

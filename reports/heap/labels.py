@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted
+from memprof.heap.file_names import FileNames
 from memprof.heap.frames import NO_MODULE, By, Frame
-from memprof.heap.names import module_name, own_name, short, short_file
+from memprof.heap.names import module_name, own_name, short
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, LargestFrame, Shape
 
@@ -50,14 +51,14 @@ def group_label(profile: HeapProfile, largest: LargestFrame, name: str, by: By, 
     text = plain(own if full_names else short(own))
     module = "" if frame.module == NO_MODULE else plain(module_name(frame))
     known = f"({module})" in text or (frame.kind == "unknown" and module in text)
-    return FrameLabel(text, clean, "" if known else module, source(frame), largest.lines)
+    return FrameLabel(text, clean, "" if known else module, source(frame, profile.file_names), largest.lines)
 
 
-def source(frame: Frame) -> str:
+def source(frame: Frame, files: FileNames) -> str:
     """`file.cc:12`, or an empty string where the tool has no source line."""
     if frame.file is None:
         return ""
-    name = plain(short_file(frame.file) or frame.file)
+    name = plain(files.name(frame.file) or frame.file)
     return f"{name}:{frame.line}" if frame.line else name
 
 

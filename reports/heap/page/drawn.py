@@ -105,7 +105,7 @@ class _Frames:
             if frame.kind not in ("below", "root"):
                 name = self.names.setdefault(plain(names[key[place]]), len(self.names))
                 module = self.modules.setdefault(plain(module_name(frame)), len(self.modules))
-                row = (name, module, _cut(labels.source(frame)), int(is_allocator(frame)))
+                row = (name, module, _cut(labels.source(frame, profile.file_names)), int(is_allocator(frame)))
                 numbers[place] = self.frames.setdefault(row, len(self.frames))
         return numbers
 

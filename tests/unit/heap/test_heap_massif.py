@@ -14,8 +14,9 @@ from support.sample_profiles import top_by
 
 from memprof.base.errors import InputError, MemprofError
 from memprof.heap import load, massif, massif_frames, memray
+from memprof.heap.file_names import FileNames, short_file
 from memprof.heap.frames import Frame
-from memprof.heap.names import group_name, is_allocator, module_name, short, short_file
+from memprof.heap.names import group_name, is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import shape
 
@@ -362,7 +363,7 @@ def test_module_names(module: str, name: str) -> None:
 )
 def test_memray_frame_modules(function: str, file: str | None, module: str | None, name: str, grouped: str) -> None:
     frame = memray._frame(memray._MemrayFrame(function, file, 3, module))
-    assert (module_name(frame), group_name(frame, "function")) == (name, grouped)
+    assert (module_name(frame), group_name(frame, "function", FileNames([]))) == (name, grouped)
 
 
 @pytest.mark.parametrize(
@@ -402,9 +403,9 @@ def test_library_file_named_by_path_there(path: str, name: str) -> None:
 
 
 def test_group_names() -> None:
-    assert group_name(Frame("f", "/a/b.c", 7), "line") == "f (b.c:7)"
-    assert group_name(Frame("???", module="/lib/libx.so.1", kind="unknown"), "function") == "??? (libx)"
-    assert group_name(Frame("below the threshold", kind="below", places=4), "module") == "(below the threshold)"
+    assert group_name(Frame("f", "/a/b.c", 7), "line", FileNames([])) == "f (b.c:7)"
+    assert group_name(Frame("???", module="/lib/libx.so.1", kind="unknown"), "function", FileNames([])) == "??? (libx)"
+    assert group_name(Frame("below the threshold", kind="below", places=4), "module", FileNames([])) == "(below the threshold)"
 
 
 @examples(150)

@@ -13,10 +13,12 @@ from support.sample_profiles import LIB, MIB, PEAK, Frame, chain, comb, profile,
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
 from memprof.heap import phrases
+from memprof.heap.file_names import FileNames
 from memprof.heap.frames import NO_MODULE
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
+NO_FILES = judging.JointFiles(FileNames([]), {})
 NAMES = st.sampled_from(["a", "b", "c", "malloc", "operator new(unsigned long)", "(below)"])
 STACKS = st.dictionaries(st.lists(NAMES, min_size=1, max_size=6).map(tuple), st.integers(1, 1000), min_size=1, max_size=30)
 
@@ -216,7 +218,7 @@ def test_diff_joins_two_builds_of_program():
     ],
 )
 def test_identity_same_across_builds(name, other):
-    assert judging.identity(Frame(name, module=LIB))[0] == judging.identity(Frame(other, module=LIB))[0]
+    assert judging.identity(Frame(name, module=LIB), NO_FILES)[0] == judging.identity(Frame(other, module=LIB), NO_FILES)[0]
 
 
 def test_diff_notes_different_module_names():
@@ -224,7 +226,7 @@ def test_diff_notes_different_module_names():
     by_source = profile(
         (0, {("f", "main"): 1}), tool="heaptrack", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3), Frame("main", "a.c", 9))
     )
-    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "f", "", "")
+    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE), NO_FILES) == ("f", "f", "", "")
     nowhere = profile((0, {("f",): 1}), tool="memray", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3, NO_MODULE)))
 
     assert "B: heaptrack names source files instead of libraries for code with debug information" in " ".join(
@@ -235,9 +237,10 @@ def test_diff_notes_different_module_names():
 
 
 def test_identity_differs_by_python_file():
-    names = {judging.identity(Frame("__init__", file=f"/site/{file}.py", line=3))[0] for file in ("a", "b")}
+    places = [judging.identity(Frame("__init__", file=f"/site/{file}.py", line=3), NO_FILES) for file in ("a", "b")]
 
-    assert names == {"__init__ (a.py)", "__init__ (b.py)"}
+    assert [place.source for place in places] == ["a.py", "b.py"]
+    assert places[0].key != places[1].key
 
 
 @pytest.mark.parametrize("by", ["function", "line"])

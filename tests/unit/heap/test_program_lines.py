@@ -10,9 +10,10 @@ from support.sample_profiles import MIB, PEAK, of_stacks, profile, write
 
 from memprof.base.runners import runners_path
 from memprof.heap import diff
+from memprof.heap.file_names import short_file
 from memprof.heap.frames import BELOW, NO_MODULE, Frame
 from memprof.heap.growth_sites import rises
-from memprof.heap.names import group_name, short_file
+from memprof.heap.names import group_name
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.heap.shape import LargestFrame, shape, sums
 from memprof.reports.heap import labels, plot, show
@@ -157,7 +158,7 @@ def test_label_has_place_beside_name(by, function):
     frame = Frame(function, "/home/u/imglib.py", 9)
     made = of_stacks(((frame,), 24))
 
-    named = labels.group_label(made, LargestFrame(made.frames.index(frame)), group_name(frame, by), by, full_names=True)
+    named = labels.group_label(made, LargestFrame(made.frames.index(frame)), group_name(frame, by, made.file_names), by, full_names=True)
 
     assert (named.text, named.source) == (function, "imglib.py:9")
     assert named.full == f"{function} (imglib.py{':9' if by == 'line' else ''})"
