@@ -750,6 +750,7 @@ def test_leak_that_fills_freed_memory_found(pytester, lean):
     assert figures["test_steady"]["growth_verdict"] == "steady"
     assert float(figures["test_steady"]["growth_hidden_bytes_per_call"]) < 16
     assert "held by the dict `SEEN` of module" in done.stdout.str()
+    assert "looking for leaks" not in done.stdout.str(), "that is for a terminal"
 
 
 ENDS = """
@@ -766,17 +767,29 @@ def pytest_sessionfinish():  # where plugins import
 """
 
 
+ON_TERMINAL = """
+def pytest_runtestloop(session):
+    session.config.pluginmanager.get_plugin("terminalreporter").isatty = True
+"""
+
+
 def test_trace_of_leak_ends_before_session(pytester, lean):
-    """Imports under tracemalloc take many times as long."""
+    """Imports under tracemalloc take many times as long. A terminal is told what takes time."""
     pytester.makepyfile(
         'import pytest\nKEPT = []\n@pytest.mark.memprof(leaks="0 B")\ndef test_leak(): KEPT.append(bytearray(b"x" * 65536))\n'
     )
-    pytester.makeconftest(ENDS)
+    pytester.makeconftest(ENDS + ON_TERMINAL)
 
     done = pytester.runpytest_subprocess()
 
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*held by the list `KEPT` of module *"])
+    done.stdout.fnmatch_lines(
+        [
+            "memprof: test_leak: looking for leaks: 3 processes, up to 100 calls in each",
+            "memprof: test_leak: it leaks: one more process finds the lines that allocate what stays",
+            "*held by the list `KEPT` of module *",
+        ]
+    )
     assert (pytester.path / "end.txt").read_text() == "False"
 
 

@@ -151,6 +151,7 @@ def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: S
     from ...verdicts import growth
 
     for calls in _ROUNDS:
+        _say(item, f"looking for leaks: {growth.LEAST_PROCESSES} processes, up to {calls:,} calls in each")
         runs = []
         for _ in range(growth.LEAST_PROCESSES):
             run, reports = _measured_reports(item, folder, **{CALLS: str(calls), "MEMPROF_WORK": "1"})
@@ -163,6 +164,7 @@ def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: S
             break
     failure = answer.failure(run, most_bytes, _ROUNDS[-1])
     if failure is not None and answer.verdict.word == "grows":
+        _say(item, "it leaks: one more process finds the lines that allocate what stays")
         failure = "\n".join([failure, *_allocating_lines(item, folder, answer.verdict)])
     peaks = earlier[-1].user_properties if earlier else []
     for report in reports:
@@ -170,6 +172,14 @@ def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: S
         if report.when == "call" and failure is not None and not hasattr(report, "wasxfail"):
             report.outcome, report.longrepr = "failed", failure
     return reports
+
+
+def _say(item: pytest.Item, words: str) -> None:
+    """On a terminal, what takes the next seconds: pytest itself writes nothing until a test has ended."""
+    reporter: Any = item.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and reporter.isatty and reporter.config.get_verbosity() >= 0:
+        reporter.ensure_newline()
+        reporter.write_line(f"memprof: {item.name}: {words}")
 
 
 def _allocating_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterator[str]:
