@@ -44,6 +44,7 @@ _EXTRAS = {
 # Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
 _APART = ("torch", "executorch", "genai")
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
+BUILD_COMMAND = "memprof-build"  # the file in an environment that has the build command which has filled it
 
 
 class Knob(Struct, frozen=True):
@@ -370,6 +371,12 @@ def named(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runti
     return known[name]
 
 
+def _of_build(command: str, install: str) -> str:
+    """What says that an environment, which a build command has filled, lacks a package. install: the command that installs it."""
+    both = json.dumps(install if command == "true" else f"{command} && {install}")
+    return f"in the environment that [build] fills with command = {json.dumps(command)}: command = {both} installs it too"
+
+
 def find(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtime:
     """The runtime of that name, or in that file, ready for use.
 
@@ -388,6 +395,9 @@ def find(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtim
         elsewhere = "" if machine.name == _THIS_MACHINE.name else f" on {machine.name}"
         # That environment need not have memprof, whose extra it would be; and memprof's own environments are of no use to it.
         if (elsewhere or python != sys.executable) and how.startswith(("pip ", "memprof ")):
+            built = Path(python).parent.with_name(BUILD_COMMAND)
+            if not elsewhere and built.is_file():
+                raise InputError(f"{name} is not {_of_build(built.read_text('utf-8'), f'pip install {runtime.distribution}')}")
             how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
         raise InputError(f"{name} is not installed for {python}{elsewhere}: {how}")
     return runtime

@@ -28,6 +28,7 @@ from ..base.errors import InputError, UsageError, os_reason
 from ..base.leftovers import end_leftovers, scratch
 from ..programs import environments, symbols
 from ..programs.commands import Command
+from ..programs.runtimes import BUILD_COMMAND
 from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, Variant, read
 from . import shared_files, side_environments
@@ -347,6 +348,7 @@ def _environment(environment: Path, folder: Path, variables: Mapping[str, str], 
     python = base_interpreter(build)
     what = f"{label}: an environment cannot be made with {python}"
     _do([python, "-m", "venv", str(environment)], folder, variables, what, InputError, environment.with_suffix(".log"))
+    (environment / BUILD_COMMAND).write_text(build.command, encoding="utf-8")
     return {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables, **environments.activated(environment)}
 
 

@@ -191,6 +191,25 @@ def test_gate_build_that_makes_nothing_in_base(memprof, built):
     assert "base cannot start app, or a program that it starts" in inside.stdout and "does not make it there" in inside.stdout
 
 
+@pytest.mark.parametrize("path", ["../{folder}-model.bin", "data/model.bin"])
+def test_gate_names_file_that_base_lacks(memprof, built, path):
+    """A file that the program opens by its own code: beside the checkout, or ignored by git in it."""
+    name = path.format(folder=built.folder.name)
+    file = built.folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    (built.folder / ".gitignore").write_text("app\ndata\n")
+    built.commit(read_dot_py=f"open({name!r})\n")
+    words = ("--against", "main", "--repeats", "1", "--", sys.executable, "read.py")
+    done = memprof("gate", *words, cwd=built.folder)
+
+    assert done.returncode == 3, done.stdout
+    assert f"- base's tree lacks {name}, which git does not track." in done.stdout
+    assert f"give the program its full path, {os.path.normpath(file)}, as a word or a variable" in done.stdout
+    other = memprof("gate", *words[:-1], "-c", f"open({name!r}); raise SystemExit(1)", cwd=built.folder)
+    assert "base's tree lacks" not in other.stdout + other.stderr, "head fails too"
+
+
 def test_gate_of_command_that_ends_at_once(memprof, monkeypatch):
     done = memprof("gate", "--budget", "9MiB", "--repeats", "1", "--", "sh", "-c", ":")
 

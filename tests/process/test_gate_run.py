@@ -177,6 +177,24 @@ def test_sides_with_own_code(memprof, checkout):
     assert "repeat 1: peaks engine (base) " in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "both"), [("true", "pip install onnxruntime"), ("touch built", "touch built && pip install onnxruntime")]
+)
+def test_runtime_missing_in_built_environment(memprof, checkout, command, both):
+    """The environment is gone after the gate: what fills it next time is the suite's own word."""
+    suite = quick(checkout, command).replace("../runtime.py", "onnxruntime").replace("net.bin", "net.onnx")
+    checkout.commit(bench__suite_dot_toml=suite, bench__net_dot_onnx="1")
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "o.jsonl", cwd=checkout.folder)
+
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1] == (
+        f'memprof: onnxruntime is not in the environment that [build] fills with command = "{command}": command = "{both}" installs it too'
+    )
+    here = memprof("gate", "--run", "bench/suite.toml", "--budget", "1GiB", "-o", "h.jsonl", cwd=checkout.folder)
+    assert "this checkout is measured as it is: the suite's [build] runs for --base-ref alone, in the tree of each side" in here.stderr
+
+
 SHAPED = """
 class Runtime:
     version = "1"

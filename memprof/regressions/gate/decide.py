@@ -6,9 +6,12 @@ Files are judged on any system. two_builds and confirmation measure, and are imp
 from __future__ import annotations
 
 import datetime
+import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
@@ -73,7 +76,8 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             remarks.append(_begun_baseline(request, known.head))
         if request.command is not None:
             remarks += _behaviour(request.command, known.head)
-            remarks += _unbuilt(request.command, known) if request.against is not None else []
+            if request.against is not None:
+                remarks += [*_unbuilt(request.command, known), *_absent_file(request.command, known)]
         if not rows:
             raise InputError("there is no row to judge")
         rows = _without_run(rows)
@@ -170,6 +174,33 @@ def _unbuilt(subject: Suite, known: GateSides) -> list[str]:
 
     there = BUILD_HINT if subject.build is None else f"`{subject.build.command}` does not make it there"
     return [f"base cannot start {subject.only.name}, or a program that it starts ({failed.outcome.sentence}): {there}"]
+
+
+def _absent_file(subject: Suite, known: GateSides) -> list[str]:
+    """A remark if base's program failed, head's did not, and the words of the failure name a file here that git does not track: the tree of another
+    commit has none of those."""
+    if any(not run.outcome.ok for run in known.head.from_runs):
+        return []
+    failed = next((run for run in known.base.from_runs if not run.outcome.ok), None)
+    here = Path(subject.cwd or Path.cwd())
+    path = next((path for path in _files_named(failed.outcome.sentence, here)), None) if failed is not None else None
+    if path is None:
+        return []
+    full = os.path.normpath(here / path)
+    return [
+        f"base's tree lacks {path}, which git does not track. If both sides may share it, give the program its full path, {full}, as a word or a "
+        "variable (--env NAME=PATH)"
+    ]
+
+
+def _files_named(words: str, here: Path) -> Iterator[str]:
+    """The relative paths among these words of plain files that git does not track, seen from a folder."""
+    from ...versions.worktrees import Repository
+
+    repository = Repository.around(here)
+    for word in re.findall(r"[^\s'\"`:;,()\[\]]+", words):
+        if not os.path.isabs(word) and (here / word).is_file() and not repository.tracks(here / word):
+            yield word
 
 
 def _is_missing(run: Run) -> bool:

@@ -50,6 +50,8 @@ def measured(
         if request.command is not None:
             _build(request.command, Path.cwd(), _HERE, progress)
         wanted = _with_request(request.command or suite.read(_file(request)), request, progress.say)
+        if request.command is None and wanted.build is not None:
+            progress.say("this checkout is measured as it is: the suite's [build] runs for --base-ref alone, in the tree of each side")
         planned = plan(wanted)
         _say(planned.remarks, progress)
         _check(request, limits, planned.orders)
