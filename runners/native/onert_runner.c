@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
     struct nnfw_info info;
     uint32_t index;
     char **names;
-    int size;
+    int size, changed;
 
     run_session = (int (*)(void *))runner_function(library, "nnfw_run");
     close_session = (int (*)(void *))runner_function(library, "nnfw_close_session");
@@ -138,12 +138,17 @@ int main(int argc, char **argv) {
     runner_check_names(names, (int)count);
     runner_begin("PREPARE");
     for (index = 0; index < count; ++index) {
-        if (!runner_given_shape(names[index], &shape)) continue;
-        if (shape.rank > NNFW_MAX_RANK) runner_fail("refused", "onert takes at most %d dimensions", NNFW_MAX_RANK);
         check(get_info(session, index, &info), "nnfw_input_tensorinfo");
-        info.rank = shape.rank;
-        for (size = 0; size < shape.rank; ++size) info.dims[size] = (int32_t)shape.sizes[size];
-        check(set_info(session, index, &info), "nnfw_set_input_tensorinfo");
+        changed = runner_given_shape(names[index], &shape);
+        if (changed && shape.rank > NNFW_MAX_RANK) runner_fail("refused", "onert takes at most %d dimensions", NNFW_MAX_RANK);
+        if (changed) info.rank = shape.rank;
+        for (size = 0; changed && size < shape.rank; ++size) info.dims[size] = (int32_t)shape.sizes[size];
+        for (size = 0; size < info.rank && size < NNFW_MAX_RANK; ++size) {
+            if (info.dims[size] >= 0) continue;
+            info.dims[size] = 1; /* an open dimension: nnfw_run fails if one was left when the session was prepared */
+            changed = 1;
+        }
+        if (changed) check(set_info(session, index, &info), "nnfw_set_input_tensorinfo");
     }
     check(configure(session, NNFW_INTERNAL_OUTPUTS, "true"), "nnfw_set_prepare_config"); /* as the Python package needs it */
     check(prepare(session), "nnfw_prepare");

@@ -7,6 +7,8 @@ repacked weights in a file. Seen with 2.3.
 import math
 import os
 
+from inputs import names_in
+
 from . import ON_OFF, Knob, Refused
 from ._interpreter import KNOBS, InterpreterRuntime, source
 
@@ -84,6 +86,8 @@ class Runtime(InterpreterRuntime):
             raise Refused("preserve_all_tensors=on and node_fusion=off need api=interpreter")
         self.notes.append("CompiledModel loads and prepares in one step: MODEL_LOAD includes PREPARE, except for inputs and outputs")
         self._shapes = options.shapes
+        # An input has two names: its tensor's, as the Interpreter and the model's file call it, and the signature's, which the job may use too.
+        self._given = {*options.shapes, *options.values, *names_in(options.inputs), *options.dynamic}
         self._compiled = _compile(self._module, model, options)
         self._key = next(iter(self._compiled.get_signature_list()))
 
@@ -91,8 +95,10 @@ class Runtime(InterpreterRuntime):
         if self._compiled is None:
             super().prepare()
             return
-        for name, shape in self._shapes.items():
-            self._compiled.resize_input_tensor_by_name(self._key, name, shape, strict=False)
+        for name, tensor in self._compiled.get_input_tensor_details(self._key).items():
+            shape = self._shapes.get(tensor["name"], self._shapes.get(name))
+            if shape is not None:
+                self._compiled.resize_input_tensor_by_name(self._key, name, shape, strict=False)
         self._make_buffers(self._compiled)
 
     def _make_buffers(self, compiled):
@@ -105,7 +111,8 @@ class Runtime(InterpreterRuntime):
         inputs = []
         for name in self._compiled.get_signature_by_index(0)["inputs"]:
             tensor = self._compiled.get_input_tensor_details(self._key)[name]
-            inputs.append((name, tuple(size if size >= 0 else None for size in tensor["shape"]), tensor["dtype"]))
+            shape = tuple(size if size >= 0 else None for size in tensor["shape"])
+            inputs.append((name if name in self._given else tensor["name"], shape, tensor["dtype"]))
         return inputs
 
     def set_inputs(self, arrays):
@@ -113,6 +120,7 @@ class Runtime(InterpreterRuntime):
             super().set_inputs(arrays)
             return
         tensors = self._compiled.get_input_tensor_details(self._key)
+        arrays = {name: arrays[name if name in arrays else tensor["name"]] for name, tensor in tensors.items()}
         resized = [name for name, tensor in tensors.items() if tuple(tensor["shape"]) != arrays[name].shape]
         for name in resized:
             self._compiled.resize_input_tensor_by_name(self._key, name, arrays[name].shape, strict=False)

@@ -95,10 +95,13 @@ class Runtime:
         return [self._session.get_output(index) for index in range(self._session.output_size())]
 
     def _resize(self, shapes):
-        """Give inputs these shapes, where they are others than before. set_input takes as many bytes as the shape says, whatever it is given."""
+        """Give inputs these shapes, where they are others than before. set_input takes as many bytes as the shape says, whatever it is given.
+
+        An open dimension is 1, as inputs.make takes it: a session that was prepared with one cannot run, even if it is set later.
+        """
         for index, name in enumerate(self._names()):
             info = self._session.input_tensorinfo(index)
-            shape = tuple(shapes.get(name, info.dims[: info.rank]))
+            shape = tuple(shapes.get(name, [size if size >= 0 else 1 for size in info.dims[: info.rank]]))
             if shape != tuple(info.dims[: info.rank]):
                 info.rank, info.dims = len(shape), list(shape)
                 self._session.set_input_tensorinfo(index, info)
