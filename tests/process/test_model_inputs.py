@@ -276,6 +276,43 @@ def test_note_on_open_dimensions(memprof, tmp_path: Path, settings: str) -> None
     assert {kept, "- a: the model's open dimensions were fixed to x=1,3"} <= set(done.stdout.splitlines())
 
 
+def open_tflite(folder: Path) -> Path:
+    """x:0 + x:0, with an open first dimension; the signature calls it x_1."""
+    from support import plan_tflite
+
+    tensors = [plan_tflite.tensor(name, (1, 300_000), shapeSignature=[-1, 300_000]) for name in ("x:0", "y:0")]
+    options = plan_tflite.table("AddOptionsT")
+    graph = plan_tflite.subgraph("main", tensors, [0], [1], [plan_tflite.operator(0, (0, 0), (1,), options)])
+    return plan_tflite.write(folder / "open.tflite", ["ADD"], [graph], signature=({"x_1": 0}, {"y_1": 1}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ("onert", "x:0"),
+        ("onert-native", "x:0"),
+        ("tflite", "x:0"),
+        ("litert", "x:0"),
+        ("litert,api=compiled_model", "x:0"),
+        ("litert,api=compiled_model", "x_1"),
+    ],
+)
+def test_open_dimension_of_tflite(memprof, tmp_path: Path, settings: str, name: str) -> None:
+    """What memprof takes as 1 runs, and what is given by a name that memprof prints, as a shape or as an array, runs with its size."""
+    pytest.importorskip("ai_edge_litert")
+    package = settings.partition(",")[0].partition("-")[0]
+    pytest.importorskip({"tflite": "tflite_runtime", "litert": "ai_edge_litert"}.get(package, package))
+    open_tflite(tmp_path)
+    numpy.savez(tmp_path / "in.npz", **{name: numpy.zeros((9, 300_000), numpy.float32)})
+    words = ("run", "open.tflite", "--variant", f"a={settings}", "--repeats", "1", "--runs", "1")
+    given = ((), ("--shape", f"{name}=9,300000"), ("--inputs", "in.npz"))
+    for number, more in enumerate(given if "native" not in settings else given[:2]):
+        done = memprof(*words, *more, "-o", f"{number}.jsonl")
+        assert done.returncode == 0, done.stderr
+    peaks = [run.height_bytes for path in sorted(tmp_path.glob("?.jsonl")) for run in library.load(str(path))]
+    assert all(peak - peaks[0] > 16 << 20 for peak in peaks[1:]), peaks  # two tensors of nine rows instead of one
+
+
 READS = """
 import numpy
 class Runtime:

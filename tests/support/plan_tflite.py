@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,10 @@ def write(
     buffers: Sequence[bytes] = (),
     metadata: Sequence[str] = (),
     outside: tuple[int, int] | None = None,
+    signature: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
 ) -> Path:
-    """A file. outside: the offset and the size of one more buffer, whose bytes lie behind the flatbuffer."""
+    """A file. outside: the offset and the size of one more buffer, whose bytes lie behind the flatbuffer. signature: the names of inputs and of
+    outputs in it, each with its tensor's number."""
     made = [table("OperatorCodeT", builtinCode=getattr(schema.BuiltinOperator, name, 32), version=1) for name in codes]
     for code, name in zip(made, codes, strict=True):
         code.deprecatedBuiltinCode = min(code.builtinCode, 127)
@@ -57,6 +59,9 @@ def write(
     data += [table("BufferT", offset=outside[0], size=outside[1])] if outside else []
     model = table("ModelT", version=3, operatorCodes=made, subgraphs=list(graphs), buffers=data, description="")
     model.metadata = [table("MetadataT", name=name, buffer=0) for name in metadata]
+    if signature is not None:
+        maps = [[table("TensorMapT", name=name, tensorIndex=index) for name, index in names.items()] for names in signature]
+        model.signatureDefs = [table("SignatureDefT", inputs=maps[0], outputs=maps[1], signatureKey="serving_default", subgraphIndex=0)]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     path.write_bytes(bytes(builder.Output()))
