@@ -27,6 +27,7 @@ from ..records.metrics import METRICS
 from ..records.modes import middle
 from ..records.summary import timed_phase
 from ..records.types import PEAK, PREPARE, Run
+from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts.compare import Verdict, verdict_of, verdict_of_times
@@ -59,13 +60,18 @@ def _proposed(explanation: Explanation) -> dict[str, Advice]:
     return {_name(advice.settings): advice for finding in explanation.findings for advice in finding.proposals if advice.settings}
 
 
+def _order(suite: Suite, variant: Variant) -> Order:
+    """The first of the orders of the settings as they are."""
+    return plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders[0]
+
+
 def _screened(
     explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep
 ) -> tuple[Explanation, Sequence[Advice], bool]:
     """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose; all settings that saved
     PEAK in one, the best first; and whether nothing interrupted that."""
     proposed = _proposed(explanation)
-    (order, *_) = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
+    order = _order(suite, variant)
     others = {
         name: Advice(f"no rule proposes it ({knob.meaning})", settings, calls=order.runtime.in_program(settings))
         for knob in order.runtime.knobs
@@ -104,10 +110,10 @@ def _with_pairs(
     known = {frozenset(proposal.settings.items()) for proposal in _proposed(explanation).values()}
     best = _one_per_knob(advice for advice in saving if len(advice.settings) == 1 and RUNTIME not in advice.settings)[:_PAIRED]
     runtimes = [advice for advice in saving if RUNTIME in advice.settings]
-    pairs = {}
+    pairs, own = {}, _order(suite, variant).runtime
     for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
         both = {**first.settings, **second.settings}
-        if len(both) == 2 and frozenset(both.items()) not in known:
+        if len(both) == 2 and frozenset(both.items()) not in known and not [*own.lacks(both)]:
             pairs[_name(both)] = first, Advice("both: each saved PEAK in a run by itself", both, calls=_calls(first, second))
     tried = {name: pair.settings for name, (_, pair) in pairs.items() if RUNTIME not in pair.settings}
     if len(tried) > _PAIRS:

@@ -14,6 +14,7 @@ KNOBS = (
         "on",
         "XNNPACK's kernels, which keep a repacked copy of the weights",
         call={"off": _RESOLVER + "BUILTIN_WITHOUT_DEFAULT_DELEGATES)"},
+        needs={"kernels": "optimized"},  # one argument of the Interpreter chooses both
     ),
     Knob(
         "kernels",

@@ -99,7 +99,7 @@ def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch
         yield from (sample_runs.run("as it is"), sample_runs.run("malloc_trim=on"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify, "plan", lambda suite: Plan((None,) * 15, ()))
+    monkeypatch.setattr(verify, "plan", lambda suite: Plan((SimpleNamespace(runtime=Runtime("mine")),) * 15, ()))
     monkeypatch.setattr(verify.campaign, "measure", measure)
     progress = recorder_runs.Silent()
     verified = verify.verify(before, Suite(), Variant("onnxruntime"), progress, lambda line: None)
@@ -200,10 +200,12 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
     assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
 
 
-def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best pair may hold a knob that saves less by itself than the three that are proposed. The best single setting is third."""
+@pytest.mark.parametrize(("needs", "pairs"), [({}, 10), ({"b": "on"}, 9)])
+def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch, needs: dict[str, str], pairs: int) -> None:
+    """The best pair may hold a knob that saves less by itself than the three that are proposed. The best single setting is third. needs: of the
+    knob e, which acts only beside these values."""
     saved = {"a": 30, "b": 28, "c": 26, "d": 24, "e": 1}
-    knobs = [Knob(name, ("on", "off"), "on", "load", "") for name in saved]
+    knobs = [Knob(name, ("on", "off"), "on", "load", "", needs=needs if name == "e" else {}) for name in saved]
     planned: list[Suite] = []
 
     def plan(suite: Suite) -> Plan:
@@ -224,7 +226,7 @@ def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
     progress = recorder_runs.Silent()
     verified = verify.verify(explanation(findings=()), Suite(repeats=5), Variant("mine"), progress, lambda line: None)
 
-    assert progress.said[1:] == ["net.onnx: trying 10 pairs of settings once each"]
+    assert progress.said[1:] == [f"net.onnx: trying {pairs} pairs of settings once each"]
     assert ["".join(proposal.settings) for proposal in verified.ranked] == ["cd", "ad", "a", "b", "c"]
 
 
