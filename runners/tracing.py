@@ -9,14 +9,15 @@ does.
 Tracing takes memory and time itself, so no other figure of such a run is used. Stdlib only, Python 3.8 and later.
 """
 
+import abc
 import collections
 import functools
 import gc
-import itertools
 import json
 import os
 import sys
 import tracemalloc
+import weakref
 
 _MOST = 100
 _HELD_LINES = 5  # whose holders are looked for
@@ -31,6 +32,23 @@ _HOME = os.path.dirname(os.path.dirname(_OWN))
 _MEMPROF = (_HOME if os.path.basename(_HOME) == "memprof" else os.path.join(_HOME, "memprof")) + os.sep
 _MARKS = "memprof_marks.py"  # people copy it
 _CONTAINERS = (list, dict, set, collections.deque)
+# Many, and what they hold is in a dict of theirs, or lives on only while they run.
+_NO_HOLDERS = frozenset(
+    (
+        type,
+        type(sys),
+        type(sys._getframe()),
+        type(lambda: None),
+        type(len),
+        type(list.append),
+        type(list.__init__),
+        type(type.__dict__["mro"]),
+    )
+    + (type(int.__dict__["real"]), type(weakref.ref(type)), property, classmethod, staticmethod, abc.ABCMeta)
+)
+_MOST_LOOKED_FOR = 64  # things at once: gc compares each reference with all of them
+_LEVELS = 3  # of things inside of one another, from an object to a container with a name
+_MOST_NAMED = 5  # of the containers with the most objects, of which one may have a name
 _LEAST_HELD = 4  # objects of one line in one container
 _MOST_BLOCKS = 4  # of such an object: an array has three, its header, shape and content
 
@@ -45,6 +63,7 @@ class Lines:
 
     def look(self):
         """The end of a phase: the first, that of WARMUP, is kept; after each other one the difference from it is written again."""
+        gc.collect()  # which also frees what Python keeps of deleted tuples and dicts for the next: to tracemalloc they stay
         now = tracemalloc.take_snapshot()
         if self._first is None:
             self._first = now
@@ -78,31 +97,64 @@ def holders(lines):
     """Which container holds most of the objects that each of these lines allocated, in words. A line is absent without a container that has a name:
     a module's variable, or an attribute of a class or an object. lines: by (FILE, LINE), how many blocks stay.
 
-    tracemalloc knows where an object was allocated, and `_contents` what a container holds, also objects that gc does not track, such as arrays.
+    tracemalloc knows where an object was allocated, and `_contents` what a thing holds, also objects that gc does not track, such as arrays. Where no
+    container with a name holds the objects themselves, it may hold what holds them: a cache of dicts, or of objects with attributes.
     """
-    held = {}  # type: dict
-    for container in _containers():
-        counts = collections.Counter(_line_of(child) for child in _contents(container))
-        for line, blocks in lines.items():
-            if counts[line] >= max(_LEAST_HELD, blocks / _MOST_BLOCKS, held.get(line, (0, None))[0] + 1):
-                held[line] = (counts[line], container)
-    named = {line: _named(container) for line, (_, container) in held.items()}
+    inside = {line: [] for line in lines}  # type: dict
+    for thing in list(_things()):
+        counts = {}  # type: dict
+        for child in _contents(thing):
+            line = _line_of(child)
+            if line in lines:
+                counts[line] = counts.get(line, 0) + 1
+        for line, count in counts.items():
+            inside[line].append((count, thing))
+    named = {line: _holder(inside[line], blocks) for line, blocks in lines.items()}
     return {line: name for line, name in named.items() if name is not None}
 
 
-def _containers():
-    """The containers that hold enough. gc does not track a dict of texts and numbers up to Python 3.13, but what holds the dict."""
+def _holder(found, number):
+    """The name of the container that holds most of a number of things, or most of what holds them, up to some levels; None if there is none. found:
+    what holds any of them, with the count of those that it holds."""
+    for _ in range(_LEVELS):
+        name = _name_of_most(found, max(_LEAST_HELD, number / _MOST_BLOCKS))
+        if name is not None or len(found) < _LEAST_HELD:
+            return name
+        number, found = _around([thing for _, thing in found])
+    return None
+
+
+def _name_of_most(found, least):
+    """The name of the container that holds most, of those that have one and hold enough; None if none does. found: a count with each thing."""
+    large = [(count, thing) for count, thing in found if count >= least and type(thing) in _CONTAINERS]
+    names = (_named(thing) for _, thing in sorted(large, key=lambda pair: -pair[0])[:_MOST_NAMED])
+    return next((name for name in names if name is not None), None)
+
+
+def _around(inner):
+    """What holds these things, each with the count of those that it holds. Of many a sample is looked at."""
+    sample = inner[:: len(inner) // _MOST_LOOKED_FOR + 1]
+    numbers = {id(thing) for thing in sample}
+    around = [thing for thing in gc.get_referrers(*sample) if type(thing) not in _NO_HOLDERS and not _is_tracers(thing)]
+    return len(sample), [(sum(id(child) in numbers for child in _contents(thing)), thing) for thing in around]
+
+
+def _things():
+    """What may hold objects: all that gc tracks, and the dicts and tuples in these that it does not track, as those of texts and numbers alone."""
+    seen = set()
     for thing in gc.get_objects():
-        if type(thing) in _CONTAINERS and len(thing) >= _LEAST_HELD and not _is_tracers(thing):
-            yield thing
-        for child in gc.get_referents(thing) if type(thing) is dict else ():
-            if type(child) is dict and len(child) >= _LEAST_HELD and not gc.is_tracked(child):
+        if type(thing) in _NO_HOLDERS or _is_tracers(thing):
+            continue
+        yield thing
+        for child in gc.get_referents(thing):
+            if type(child) in (dict, tuple) and not gc.is_tracked(child) and id(child) not in seen:
+                seen.add(id(child))
                 yield child
 
 
-def _contents(container):
-    """What a container holds. gc leaves out a dict's keys if all of them are texts."""
-    return itertools.chain(container, container.values()) if type(container) is dict else gc.get_referents(container)
+def _contents(thing):
+    """What a thing holds. gc leaves out a dict's keys if all of them are texts."""
+    return [*thing, *thing.values()] if type(thing) is dict else gc.get_referents(thing)
 
 
 def _is_tracers(thing):

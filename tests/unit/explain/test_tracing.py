@@ -129,6 +129,34 @@ def test_container_of_growing_objects_named(grown_lines):
     }
 
 
+NESTED = """
+documents, parsed = {}, []
+
+class Document:
+    def __init__(self, number):
+        self.text = "x" * number
+
+def call(number):
+    result = {}
+    for key in range(3):
+        result[key] = "v" * number
+    documents[number] = result, number
+    parsed.append(Document(number))
+    [(at, at) for at in range(1900)]  # freed, and kept by Python for the next tuples
+"""
+
+
+def test_container_around_containers_named(grown_lines):
+    """A cache of dicts, and one of objects with attributes; what Python itself keeps of freed objects is no line's."""
+    lines = NESTED.splitlines()
+    held = {
+        lines.index('        self.text = "x" * number') + 1: "the list `parsed` of module nested",
+        lines.index('        result[key] = "v" * number') + 1: "the dict `documents` of module nested",
+    }
+
+    assert dict(grown_lines("nested", NESTED)) == held
+
+
 def test_keys_are_held_by_their_dict(grown_lines):
     """CPython's dict tells the collector of no key where all are texts."""
     keyed_by = "seen = {}\ndef call(number):\n    text = 'k' * number\n    seen[text] = True\n"
