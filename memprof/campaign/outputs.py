@@ -12,6 +12,10 @@ from ..records.types import Run
 from ..subjects.order import Order
 
 
+# Outputs below it are rounding of larger numbers inside, such as a detector's where nothing is to be found: 1e-6 apart then, they are alike.
+_LEAST_MAGNITUDE = 1e-3
+
+
 class Outputs(Struct, frozen=True):
     """Compares the outputs of one run after another. reference: the file of the first that others are compared with, which need not be there yet.
     written: the file that each run writes, which is removed when it was compared."""
@@ -35,7 +39,8 @@ class Outputs(Struct, frozen=True):
 
 
 def output_error(reference: Path, outputs: Path) -> float:
-    """The largest difference of two .npz files' arrays over the largest magnitude of the first's; infinite if shapes or finiteness differ."""
+    """The largest difference of two .npz files' arrays over the largest magnitude of the first's, at least that of `_LEAST_MAGNITUDE` for floats;
+    infinite if shapes or finiteness differ."""
     import numpy
 
     with numpy.load(reference) as expected_arrays, numpy.load(outputs) as actual_arrays:
@@ -48,10 +53,11 @@ def output_error(reference: Path, outputs: Path) -> float:
                 same = expected.shape == actual.shape and bool(numpy.array_equal(expected, actual))
                 worst = max(worst, 0.0 if same else float("inf"))
                 continue
+            least = _LEAST_MAGNITUDE if expected.dtype.kind == "f" else 0.0
             expected, actual = expected.astype("float64"), actual.astype("float64")
             if not numpy.array_equal(numpy.isfinite(expected), numpy.isfinite(actual)):
                 return float("inf")
             finite = numpy.isfinite(expected)
-            scale = float(numpy.abs(expected[finite]).max(initial=0.0)) or 1.0
+            scale = max(float(numpy.abs(expected[finite]).max(initial=0.0)), least) or 1.0
             worst = max(worst, float(numpy.abs(expected - actual)[finite].max(initial=0.0)) / scale)
         return worst

@@ -63,7 +63,7 @@ Examples:
         default=1e-3,
         show_default=True,
         metavar="SHARE",
-        help="How far outputs may differ from the default's before they are marked.",
+        help="How far outputs may differ from the default's before they are marked, as a share of the largest output (at least of 0.001).",
     ),
     place_or_fleet_options,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),

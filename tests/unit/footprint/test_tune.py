@@ -323,6 +323,10 @@ def test_output_error(tmp_path):
     outputs = saved("one.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))
     assert output_error(outputs, saved("same.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))) == 0
     assert output_error(outputs, saved("near.npz", numpy.array([1.0, -3.0]), numpy.array(["a"]))) == 0.25
+    nothing = saved("nothing.npz", numpy.array([1e-7, 0.0]))
+    assert output_error(nothing, saved("rounded.npz", numpy.array([0.0, 1e-7]))) == pytest.approx(1e-4)
+    assert output_error(nothing, saved("found.npz", numpy.array([0.0, 0.5]))) == pytest.approx(500)
+    assert output_error(saved("none.npz", numpy.array([0, 0])), saved("further.npz", numpy.array([0, 1]))) == 1, "integers have no rounding"
     assert output_error(outputs, saved("shape.npz", numpy.array([[1.0, -4.0]]), numpy.array(["a"]))) == float("inf")
     assert output_error(outputs, saved("nan.npz", numpy.array([1.0, numpy.nan]), numpy.array(["a"]))) == float("inf")
     assert output_error(outputs, saved("text.npz", numpy.array([1.0, -4.0]), numpy.array(["b"]))) == float("inf")
