@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ..records.types import Run
 from ..subjects.order import Order
 
-
 # Outputs below it are rounding of larger numbers inside, such as a detector's where nothing is to be found: 1e-6 apart then, they are alike.
 _LEAST_MAGNITUDE = 1e-3
 
