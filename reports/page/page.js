@@ -361,7 +361,7 @@
   }
 
   function stripFigure({ group, index }, unit) {
-    const middle = inUnit(group.latencies.box_ns[2], unit);
+    const middle = inUnit(group.latencies.median_ns, unit);
     return element(
       "figure",
       { class: "strip" },

@@ -238,6 +238,20 @@ def test_latencies_thinned_keep_extremes():
     assert latencies.box_ns == pytest.approx((1, 25_000.75, 50_000.5, 75_000.25, 100_000))
 
 
+def test_latency_of_page_is_that_of_tables():
+    """One slow repeat moves the median of all iterations together, and not that of the repeats."""
+    times = ((10, 11, 12), (10, 12, 14), (90, 91, 92, 93, 94, 95, 96))
+    made = [run("a", repeat) for repeat in (1, 2, 3)]
+    runs = [
+        replace(one, marks=(*one.marks[:-1], replace(mark("EXECUTE", 4, 265, 268), times_ns=own)))
+        for one, own in zip(made, times, strict=True)
+    ]
+
+    latencies = drawn.page([runs]).models[0].groups[0].latencies
+
+    assert latencies is not None and (latencies.median_ns, latencies.box_ns[2]) == (12, 90)
+
+
 def test_page_escapes_script_content():
     failed = Outcome("error", phase="PREPARE", message="</pre><script>alert(3)</script>")
     text = page.render([run(name, model=name) for name in HOSTILE] + [run("b", model="m", outcome=failed)], sources=HOSTILE)
