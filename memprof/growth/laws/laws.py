@@ -101,7 +101,7 @@ class Law:
         middle, variance = self.fit.at(columns, len(places))
         away = distance(places, [point.at for point in self.measured], self.ranges)
         own = np.hypot(self.noise[0], self.noise[1] * middle) * self.fit.scale
-        shape = SHAPE + (0.0 if self.simulated else 2 * (self.error or 0.0))
+        shape = SHAPE + 2 * (self.error or 0.0)
         grown = middle - min(point.bytes for point in self.measured)
         variance = variance + own**2 + (shape * away * middle) ** 2 + (self.steps * np.maximum(grown, 0)) ** 2
         half = float(stdtrit(self.fit.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)

@@ -252,6 +252,16 @@ def test_arena_steps_within_interval():
     assert without is None or in_interval(without, held) < 0.9
 
 
+def test_memory_beside_simulated_arena_within_interval():
+    """An output that a program holds while the next run goes on is in no request of the arena, and grows beyond the measured range too."""
+
+    def arena(at):
+        return stepping(at["batch"], at["sequence"]) * MIB
+
+    law, held = arena_law(lambda batch, sequence: stepping(batch, sequence) + 0.3 * batch * sequence / 256, ArenaLaw(arena))
+    assert law.simulated and in_interval(law, held) >= 0.9
+
+
 def test_arena_grows_with_plan():
     places = [(1, 8), (32, 8), (1, 128), (32, 128), (26, 128), (22, 128)]  # which the square of the batch would fit as well
     points = measured(stepping, [{"batch": batch, "sequence": sequence} for batch, sequence in places])
