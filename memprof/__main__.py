@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from .base.errors import InputError, out_of_memory
@@ -15,7 +16,8 @@ def main() -> None:
         if not out_of_memory(error):
             raise
         sys.stderr.write("memprof: there is too little memory to start; ulimit -v may limit it\n")
-        sys.exit(InputError.exit_code)
+        sys.stderr.flush()
+        os._exit(InputError.exit_code)  # what Python does at its exit fails too, and would be told behind the sentence
     command()
 
 

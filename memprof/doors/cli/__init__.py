@@ -253,7 +253,7 @@ def main(arguments: list[str] | None = None) -> None:
         signal.signal(signal.SIGTERM, _interrupt)
         sys.unraisablehook = _heed
     try:
-        code = _guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False))
+        code = _guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False), arguments is None)
     except KeyboardInterrupt:  # a second one, before the first was answered
         code = _interrupted()
     if arguments is None:
@@ -312,7 +312,8 @@ def talk(sentence: str) -> None:
     click.echo(f"memprof: {plain(sentence)}", err=True)
 
 
-def _guarded(call: Callable[[], object]) -> int:
+def _guarded(call: Callable[[], object], is_own: bool = False) -> int:
+    """The exit code of a call, whose errors become sentences. is_own: whether it is the process's own command."""
     try:
         code = call()
         sys.stdout.flush()
@@ -337,14 +338,14 @@ def _guarded(call: Callable[[], object]) -> int:
         from ...base.errors import os_reason
 
         if out_of_memory(error):
-            return _short_of_memory()
+            return _short_of_memory(is_own)
         talk(f"{error.filename or 'standard output'}: {os_reason(error)}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output that still waits goes nowhere: Python would try again at exit
         return MemprofError.exit_code
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # a Ctrl-C inside an import comes out so, until Python 3.11
             return _interrupted()
-        return _short_of_memory() if out_of_memory(error) else _defect(error)
+        return _short_of_memory(is_own) if out_of_memory(error) else _defect(error)
 
 
 def _missing(error: click.MissingParameter) -> str:
@@ -358,8 +359,13 @@ def _missing(error: click.MissingParameter) -> str:
     return f"Missing {', '.join(words)} and {last}."
 
 
-def _short_of_memory() -> int:
+def _short_of_memory(is_own: bool) -> int:
+    """Say it. The process's own command ends at once: what Python does at its exit fails too then, and would be told behind the sentence."""
     talk("there is too little memory; ulimit -v may limit it")
+    if is_own:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(MemprofError.exit_code)
     return MemprofError.exit_code
 
 
