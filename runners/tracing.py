@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import tracemalloc
+import types
 import weakref
 
 _MOST = 100
@@ -34,17 +35,8 @@ _MARKS = "memprof_marks.py"  # people copy it
 _CONTAINERS = (list, dict, set, collections.deque)
 # Many, and what they hold is in a dict of theirs, or lives on only while they run.
 _NO_HOLDERS = frozenset(
-    (
-        type,
-        type(sys),
-        type(sys._getframe()),
-        type(lambda: None),
-        type(len),
-        type(list.append),
-        type(list.__init__),
-        type(type.__dict__["mro"]),
-    )
-    + (type(int.__dict__["real"]), type(weakref.ref(type)), property, classmethod, staticmethod, abc.ABCMeta)
+    (type, abc.ABCMeta, types.ModuleType, types.FrameType, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+    + (types.WrapperDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType, property, classmethod, staticmethod)
 )
 _MOST_LOOKED_FOR = 64  # things at once: gc compares each reference with all of them
 _LEVELS = 3  # of things inside of one another, from an object to a container with a name
@@ -116,11 +108,12 @@ def holders(lines):
 def _holder(found, number):
     """The name of the container that holds most of a number of things, or most of what holds them, up to some levels; None if there is none. found:
     what holds any of them, with the count of those that it holds."""
-    for _ in range(_LEVELS):
+    for level in range(_LEVELS):
+        if level:
+            number, found = _around([thing for _, thing in found])
         name = _name_of_most(found, max(_LEAST_HELD, number / _MOST_BLOCKS))
         if name is not None or len(found) < _LEAST_HELD:
             return name
-        number, found = _around([thing for _, thing in found])
     return None
 
 

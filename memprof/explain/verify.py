@@ -21,13 +21,12 @@ from ..base.errors import MemprofError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
-from ..programs.runtimes import described
+from ..programs.runtimes import Runtime, described
 from ..records import metrics, summary
 from ..records.metrics import METRICS
 from ..records.modes import middle
 from ..records.summary import timed_phase
 from ..records.types import PEAK, PREPARE, Run
-from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts.compare import Verdict, verdict_of, verdict_of_times
@@ -49,9 +48,10 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
     interruption leaves the results until then.
     """
-    chosen, saving, complete = _screened(explanation, suite, variant, progress, keep)
+    runtime = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders[0].runtime
+    chosen, saving, complete = _screened(explanation, runtime, suite, variant, progress, keep)
     if complete:
-        chosen, complete = _with_pairs(chosen, saving, suite, variant, progress, keep)
+        chosen, complete = _with_pairs(chosen, saving, runtime, suite, variant, progress, keep)
     return _measured(chosen, suite, variant, progress, keep) if complete else chosen
 
 
@@ -60,21 +60,15 @@ def _proposed(explanation: Explanation) -> dict[str, Advice]:
     return {_name(advice.settings): advice for finding in explanation.findings for advice in finding.proposals if advice.settings}
 
 
-def _order(suite: Suite, variant: Variant) -> Order:
-    """The first of the orders of the settings as they are."""
-    return plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders[0]
-
-
 def _screened(
-    explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep
+    explanation: Explanation, runtime: Runtime, suite: Suite, variant: Variant, progress: Progress, keep: Keep
 ) -> tuple[Explanation, Sequence[Advice], bool]:
     """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose; all settings that saved
     PEAK in one, the best first; and whether nothing interrupted that."""
     proposed = _proposed(explanation)
-    order = _order(suite, variant)
     others = {
-        name: Advice(f"no rule proposes it ({knob.meaning})", settings, calls=order.runtime.in_program(settings))
-        for knob in order.runtime.knobs
+        name: Advice(f"no rule proposes it ({knob.meaning})", settings, calls=runtime.in_program(settings))
+        for knob in runtime.knobs
         if knob.name not in {**suite.set, **variant.set}
         for settings in ({knob.name: value} for value in knob.candidates())
         if (name := _name(settings)) not in proposed
@@ -102,7 +96,13 @@ def _screened(
 
 
 def _with_pairs(
-    explanation: Explanation, saving: Sequence[Advice], suite: Suite, variant: Variant, progress: Progress, keep: Keep
+    explanation: Explanation,
+    saving: Sequence[Advice],
+    runtime: Runtime,
+    suite: Suite,
+    variant: Variant,
+    progress: Progress,
+    keep: Keep,
 ) -> tuple[Explanation, bool]:
     """The explanation with a proposal for each of the best pairs of settings that nobody proposed together, in the finding of the better one, and
     whether nothing interrupted that. saving: settings that saved PEAK in a single run, the best first. Another runtime is paired with the best
@@ -110,10 +110,10 @@ def _with_pairs(
     known = {frozenset(proposal.settings.items()) for proposal in _proposed(explanation).values()}
     best = _one_per_knob(advice for advice in saving if len(advice.settings) == 1 and RUNTIME not in advice.settings)[:_PAIRED]
     runtimes = [advice for advice in saving if RUNTIME in advice.settings]
-    pairs, own = {}, _order(suite, variant).runtime
+    pairs = {}
     for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
         both = {**first.settings, **second.settings}
-        if len(both) == 2 and frozenset(both.items()) not in known and not [*own.lacks(both)]:
+        if len(both) == 2 and frozenset(both.items()) not in known and not any(runtime.lacks(both)):
             pairs[_name(both)] = first, Advice("both: each saved PEAK in a run by itself", both, calls=_calls(first, second))
     tried = {name: pair.settings for name, (_, pair) in pairs.items() if RUNTIME not in pair.settings}
     if len(tried) > _PAIRS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,10 +138,15 @@ def fixed_words(path: Path) -> str:
     ]
     if not fixed:
         return ""
-    more = f" and {len(fixed) - _MOST_WORDS} more inputs" if len(fixed) > _MOST_WORDS else ""
     by_torch = " (dynamic_shapes of torch.onnx.export), or open one in this file by onnx.tools.update_model_dims"
     how = f"export it with a dynamic dimension{by_torch if path.suffix.lower() == '.onnx' else ''}"
-    return f"{path.name} fixes {' '.join(fixed[:_MOST_WORDS])}{more}: {how}"
+    return f"{path.name} fixes {listed(fixed)}: {how}"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Some of these texts on inputs, and how many more there are."""
+    more = f" and {len(texts) - _MOST_WORDS} more inputs" if len(texts) > _MOST_WORDS else ""
+    return f"{' '.join(texts[:_MOST_WORDS])}{more}"
 
 
 def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:

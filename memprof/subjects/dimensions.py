@@ -23,7 +23,6 @@ from ..programs.runtimes import Runtime
 
 THREADS, SESSIONS, PROCESSES = "threads", "sessions", "processes"
 OWN = (THREADS, SESSIONS, PROCESSES)
-_MOST_INPUTS = 4  # in a hint
 _RANGE = re.compile(r"(?P<low>[^.:]+)(\.\.(?P<high>[^.:]+)(:(?P<step>\d+))?)?")
 
 
@@ -253,12 +252,11 @@ def _open_words(declared: Sequence[inputs.Input], dimension: Dimension) -> str:
         for tensor in declared
         if None in tensor.shape
     ]
-    more = f" and {len(texts) - _MOST_INPUTS} more inputs" if len(texts) > _MOST_INPUTS else ""
     first = min(axis for _, axis in names)
     together = ",".join(dict.fromkeys(name for (_, axis), name in names.items() if axis == first))
     values = f"{dimension.low}..{dimension.high}" if dimension.varies else str(dimension.low)
     step = f":{dimension.step}" if dimension.step > 1 else ""
-    return f". Open are {' '.join(texts[:_MOST_INPUTS])}{more}: such as --vary {together}={values}{step}"
+    return f". Open are {inputs.listed(texts)}: such as --vary {together}={values}{step}"
 
 
 def _open(declared: Sequence[inputs.Input]) -> dict[str, list[tuple[str, int]]]:

@@ -6,7 +6,6 @@ Figures are bytes and nanoseconds. A timeline's columns are base64 of little-end
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,8 +70,8 @@ class Trace(Struct, frozen=True):
 
 
 class Latencies(Struct, frozen=True):
-    """The timed iterations of all repeats: the median of the repeats' medians, as in the tables; smallest, quartiles and largest of all; and points
-    (repeat, iteration, ns), thinned where many."""
+    """The timed iterations of all repeats: the median of the medians of those that ended well, as in the tables; smallest, quartiles and largest of
+    all; and points (repeat, iteration, ns), thinned where many."""
 
     count: int
     median_ns: float
@@ -134,11 +133,8 @@ def _latencies(runs: Sequence[Run], most: int) -> Latencies | None:
         return None
     times = [time_ns for _, _, time_ns in points]
     low, first, middle, third, high = (metrics.percentile(times, share) for share in (0, 0.25, 0.5, 0.75, 1))
-    repeats: dict[int, list[int]] = {}
-    for repeat, _, time_ns in points:
-        repeats.setdefault(repeat, []).append(time_ns)
-    median = statistics.median(map(statistics.median, repeats.values()))
-    return Latencies(len(points), median, (low, first, middle, third, high), tuple(_spread_out(points, most)))
+    median = summary.iteration_ns(runs)  # None where no run ended well
+    return Latencies(len(points), middle if median is None else median, (low, first, middle, third, high), tuple(_spread_out(points, most)))
 
 
 def _spread_out(points: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:

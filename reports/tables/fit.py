@@ -29,7 +29,7 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     say, code = grid.say_in(format), format != "text"
     lines = resources.block(found, format, fitted.threads, shaped(fitted.shapes, fitted.assumed).removeprefix(", "))
     text = f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{lines}"
-    called = ",".join(filter(None, (fitted.settings, f"threads={fitted.threads}" if fitted.threads else "")))
+    called = headline.with_threads(fitted.settings, fitted.threads)
     ends = [headline.in_program(called, fitted.calls, code), _next(fitted, found, code)]
     return "\n\n".join([text, *filter(None, ends)])
 

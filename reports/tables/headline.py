@@ -433,6 +433,11 @@ def _moved(row: Judged, base: Row, head: Row) -> str:
     return f"is {_change(row, base, head)}{_taken_back(row.metric, head.median - base.median)}"
 
 
+def with_threads(settings: str, threads: int | None) -> str:
+    """Settings in a line and the number of threads, which a program sets too; None for the runtime's own count."""
+    return ",".join(filter(None, (settings, f"threads={threads}" if threads else "")))
+
+
 def in_program(called: str, words: Sequence[str], code: bool) -> str:
     """What a program writes for some settings, as the end of an answer; empty where nothing is known. code: in markdown, as code."""
     texts = [f"`{text}`" if code else text for text in (called, *words)]

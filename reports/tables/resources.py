@@ -21,6 +21,7 @@ FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
 _MIB = 1 << 20
 _HELD = "of its files that other processes held"
+_REQUESTED = "the size requested"
 
 
 class Resource(Struct, frozen=True):
@@ -67,8 +68,7 @@ def of_fit(fitted: Fitted) -> Resources | None:
     if fitted.within_bytes is not None:
         if peak.bytes > fitted.within_bytes or not part.complete:
             return None
-        spare = spare_words(fitted)
-        return Resources(*_under(fitted.within_bytes, peak.bytes, peak.words, f", {spare} above the RSS peak" if spare else ""), fitted.env)
+        return Resources(*_under(fitted.within_bytes, peak.bytes, peak.words, "the RSS peak"), fitted.env)
     if not fitted.exact:
         return Resources(_resource(peak, 0), _resource(peak, MARGIN), fitted.env)
     if not part.complete:
@@ -138,6 +138,7 @@ def spare_words(fitted: Fitted) -> str:
 
 
 def _spare(limit: int, size: float) -> str:
+    """What a limit has above a size, in bytes both; see `spare_words`."""
     spare = limit - size
     if spare <= 0:
         return ""
@@ -209,7 +210,7 @@ def of_scale(scaled: Scaled) -> Resources | None:
         if not fitting:
             return None
         size, point = max(fitting, key=lambda pair: pair[0])
-        return Resources(*_of_limit(scaled.within_bytes, size, _as_measured(scaled, point)), scaled.env)
+        return Resources(*_under(scaled.within_bytes, size, _as_measured(scaled, point), _REQUESTED), scaled.env)
     if scaled.limit_places is None:
         return None
     bound, most = scaled.limit_places
@@ -231,13 +232,7 @@ def of_scale(scaled: Scaled) -> Resources | None:
         if size > requested[0]:
             beyond = ", which goes beyond the limit" if size > scaled.within_bytes else ""
             requested = size, f"{_as_measured(scaled, point)}, more than by {scaled.source}{beyond}"
-    return Resources(*_of_limit(scaled.within_bytes, *requested), scaled.env)
-
-
-def _of_limit(limit: int, size: float, words: str) -> tuple[Resource, Resource]:
-    """What is requested under a limit that was given, and that limit with what it has above the size."""
-    spare = _spare(limit, size)
-    return _under(limit, size, words, f", {spare} above the size requested" if spare else "")
+    return Resources(*_under(scaled.within_bytes, requested[0], requested[1], _REQUESTED), scaled.env)
 
 
 def _measured(scaled: Scaled) -> list[tuple[int, PlaceRun]]:
@@ -255,13 +250,16 @@ def _up_to(at: Mapping[str, int], place: Mapping[str, int]) -> bool:
     return all(at[name] <= place[name] for name in place)
 
 
-def _under(limit: int, size: float, words: str, more: str = "") -> tuple[Resource, Resource]:
-    """What is requested under a limit that was given, in bytes, and that limit as it is: rounded up, neither would keep to it. more: words on it."""
+def _under(limit: int, size: float, words: str, name: str) -> tuple[Resource, Resource]:
+    """What is requested under a limit that was given, in bytes, and that limit as it is, with what it has above the size: rounded up, neither would
+    keep to it. name: of the size, in the words on the limit."""
     requests = _resource(_Figure(size, words), 0)
     if requests.bytes > limit:
         cut = "cut to the limit" if size > limit else "rounded up to the limit"
         requests = Resource(limit, 0, f"{requests.figure}, {cut}")
-    return requests, Resource(limit, 0, f"--within: {format_bytes(limit)}{more}")
+    spare = _spare(limit, size)
+    above = f", {spare} above {name}" if spare else ""
+    return requests, Resource(limit, 0, f"--within: {format_bytes(limit)}{above}")
 
 
 def _resource(figure: _Figure, margin: float) -> Resource:

@@ -18,7 +18,7 @@ from memprof.records.metrics import BYTES
 
 from . import grid, resources
 from .grid import Say, Section, TextTable, Unit
-from .headline import in_program
+from .headline import in_program, with_threads
 
 _MOST_LETTERS = 60  # of a remark in a table; --json has all of it
 
@@ -30,7 +30,7 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
         return json.dumps({**_plain(scaled), "resources": found and to_builtins(found)}, indent=1)
     say = grid.say_in(format)
     text = f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format, scaled.threads)}"
-    called = ",".join(filter(None, (scaled.settings, f"threads={scaled.threads}" if scaled.threads else "")))
+    called = with_threads(scaled.settings, scaled.threads)
     return "\n\n".join(filter(None, (text, in_program(called, scaled.calls, format != "text") if found else "")))
 
 

@@ -140,9 +140,11 @@ int main(int argc, char **argv) {
     for (index = 0; index < count; ++index) {
         check(get_info(session, index, &info), "nnfw_input_tensorinfo");
         changed = runner_given_shape(names[index], &shape);
-        if (changed && shape.rank > NNFW_MAX_RANK) runner_fail("refused", "onert takes at most %d dimensions", NNFW_MAX_RANK);
-        if (changed) info.rank = shape.rank;
-        for (size = 0; changed && size < shape.rank; ++size) info.dims[size] = (int32_t)shape.sizes[size];
+        if (changed) {
+            if (shape.rank > NNFW_MAX_RANK) runner_fail("refused", "onert takes at most %d dimensions", NNFW_MAX_RANK);
+            info.rank = shape.rank;
+            for (size = 0; size < shape.rank; ++size) info.dims[size] = (int32_t)shape.sizes[size];
+        }
         for (size = 0; size < info.rank && size < NNFW_MAX_RANK; ++size) {
             if (info.dims[size] >= 0) continue;
             info.dims[size] = 1; /* an open dimension: nnfw_run fails if one was left when the session was prepared */

@@ -220,16 +220,16 @@ def within(made: Scaled) -> tuple[Within, ...]:
         return ()
     rows: list[Within] = []
     ranges = {each.label: (each.low, each.last) for each in made.varying}
-    steps = {each.label: each.step for each in made.varying}
+    dimensions = {each.label: each for each in made.varying}
     for label, (low, _) in ranges.items():
         others = {name: ends for name, ends in ranges.items() if name != label}
         for fixed in itertools.product(*others.values()):
             at = dict(zip(others, fixed, strict=True))
-            fit = _largest(made, label, at, low, steps[label])
+            fit = _largest(made, label, at, low, dimensions[label].step)
             there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
             refused = min((point.at[label] for point in there), default=None)
             if refused is not None and low < refused <= (fit[0] or 0):
-                below = refused - 1 - (refused - 1 - low) % steps[label]
+                below = replace(dimensions[label], high=refused - 1).last
                 value, surely, possibly = (None if each is None else min(each, below) for each in fit)
                 rows.append(Within(label, at, value, surely, below if possibly is None else possibly, refused=refused))
             else:

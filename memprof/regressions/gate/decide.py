@@ -9,7 +9,7 @@ import datetime
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,9 +165,7 @@ def _behaviour(subject: Suite, head: GateSide) -> list[str]:
 
 def _unbuilt(subject: Suite, known: GateSides) -> list[str]:
     """A remark if base's program, or one that it starts, cannot be started there, and head's can."""
-    if any(_is_missing(run) for run in known.head.from_runs):
-        return []
-    failed = next((run for run in known.base.from_runs if _is_missing(run)), None)
+    failed = _of_base_alone(known, _is_missing)
     if failed is None:
         return []
     from ...versions.worktrees import BUILD_HINT
@@ -176,14 +174,19 @@ def _unbuilt(subject: Suite, known: GateSides) -> list[str]:
     return [f"base cannot start {subject.only.name}, or a program that it starts ({failed.outcome.sentence}): {there}"]
 
 
+def _of_base_alone(known: GateSides, fails: Callable[[Run], bool]) -> Run | None:
+    """The first run of base's that fails so, where none of head's does."""
+    if any(map(fails, known.head.from_runs)):
+        return None
+    return next(filter(fails, known.base.from_runs), None)
+
+
 def _absent_file(subject: Suite, known: GateSides) -> list[str]:
     """A remark if base's program failed, head's did not, and the words of the failure name a file here that git does not track: the tree of another
     commit has none of those."""
-    if any(not run.outcome.ok for run in known.head.from_runs):
-        return []
-    failed = next((run for run in known.base.from_runs if not run.outcome.ok), None)
+    failed = _of_base_alone(known, lambda run: not run.outcome.ok)
     here = Path(subject.cwd or Path.cwd())
-    path = next((path for path in _files_named(failed.outcome.sentence, here)), None) if failed is not None else None
+    path = next(_files_named(failed.outcome.sentence, here), None) if failed is not None else None
     if path is None:
         return []
     full = os.path.normpath(here / path)
