@@ -3,8 +3,8 @@
 The answer is a JSON file: [[FILE, LINE, BYTES, BLOCKS, LIBRARY_FILE, LIBRARY_LINE, HOLDER], ...], the largest growth first. FILE and LINE are
 the nearest frame of the user's own code. Where that called a library which allocates, the next two say where most of it was allocated there, by the
 path inside the library's folder; else they are null. A stack without a frame of the user's has the line that allocates; memprof's own objects are
-left out. HOLDER says which container holds most of the line's objects, such as "the list `kept` of module imglib"; null if no container with a name
-does.
+left out. HOLDER says which container holds most of the line's objects, such as "the list `kept` of module imglib"; it is empty if no container with a
+name was found, and null if no object of the line was seen, as where a line adds to a dict.
 
 Tracing takes memory and time itself, so no other figure of such a run is used. Stdlib only, Python 3.8 and later.
 """
@@ -32,6 +32,7 @@ _HOME = os.path.dirname(os.path.dirname(_OWN))
 # An installed memprof holds this folder; in its repository memprof/ stands beside it.
 _MEMPROF = (_HOME if os.path.basename(_HOME) == "memprof" else os.path.join(_HOME, "memprof")) + os.sep
 _MARKS = "memprof_marks.py"  # people copy it
+_FREED_KEYS = 80  # PyDict_MAXFREELIST in dictobject.c
 _CONTAINERS = (list, dict, set, collections.deque)
 # Many, and what they hold is in a dict of theirs, or lives on only while they run.
 _NO_HOLDERS = frozenset(
@@ -39,8 +40,9 @@ _NO_HOLDERS = frozenset(
     + (types.WrapperDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType, property, classmethod, staticmethod)
 )
 _MOST_LOOKED_FOR = 64  # things at once: gc compares each reference with all of them
-_LEVELS = 3  # of things inside of one another, from an object to a container with a name
+_LEVELS = 8  # of things inside of one another, from what holds an object to a container with a name
 _MOST_NAMED = 5  # of the containers with the most objects, of which one may have a name
+_LOSES_INSTANCES, _MANAGED_DICT = sys.version_info[:2] == (3, 11), 1 << 4
 _LEAST_HELD = 4  # objects of one line in one container
 _MOST_BLOCKS = 4  # of such an object: an array has three, its header, shape and content
 
@@ -70,6 +72,20 @@ class Lines:
         tracemalloc.stop()
 
 
+def apart(function):
+    """The function, called while Python keeps no freed keys of dicts for the next one: their block keeps the traceback of the line that allocated it
+    first, so a dict that stays would be the line's of a dict that was freed before the call, such as one of the caller's."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        taken = [{"": None} for _ in range(_FREED_KEYS)]
+        result = function(*args, **kwargs)
+        del taken
+        return result
+
+    return call
+
+
 def grown(first, last):
     """The rows of the lines whose objects grew, the largest first."""
     lines = {}  # type: dict
@@ -86,33 +102,46 @@ def grown(first, last):
 
 
 def holders(lines):
-    """Which container holds most of the objects that each of these lines allocated, in words. A line is absent without a container that has a name:
-    a module's variable, or an attribute of a class or an object. lines: by (FILE, LINE), how many blocks stay.
+    """Which container holds most of the objects that each of these lines allocated, in words: empty without a container that has a name, a module's
+    variable, or an attribute of a class or an object. A line is absent if none of its objects was seen. lines: by (FILE, LINE), how many blocks stay.
 
     tracemalloc knows where an object was allocated, and `_contents` what a thing holds, also objects that gc does not track, such as arrays. Where no
     container with a name holds the objects themselves, it may hold what holds them: a cache of dicts, or of objects with attributes.
     """
     inside = {line: [] for line in lines}  # type: dict
-    for thing in list(_things()):
-        counts = {}  # type: dict
+    instances = {line: [] for line in lines}  # type: dict
+    around = {}  # type: dict
+    for thing in list(_things(around)):
+        objects, unseen = {}, {}  # type: dict, dict
         for child in _contents(thing):
-            line = _line_of(child)
-            if line in lines:
-                counts[line] = counts.get(line, 0) + 1
-        for line, count in counts.items():
-            inside[line].append((count, thing))
-    named = {line: _holder(inside[line], blocks) for line, blocks in lines.items()}
-    return {line: name for line, name in named.items() if name is not None}
+            stack = tracemalloc.get_object_traceback(child)
+            if stack is not None:
+                line = _users_line(stack)
+                if line in lines:
+                    objects[line] = objects.get(line, 0) + 1
+            elif _LOSES_INSTANCES and type(child).__flags__ & _MANAGED_DICT:
+                for line in _lines_of_attributes(child).intersection(lines):
+                    unseen[line] = unseen.get(line, 0) + 1
+        for found, counts in ((inside, objects), (instances, unseen)):
+            for line, count in counts.items():
+                found[line].append((count, thing))
+    seen = [line for line in lines if inside[line] or instances[line]]
+    return {line: _holder(inside[line], lines[line], around) or _holder(instances[line], lines[line], around) or "" for line in seen}
 
 
-def _holder(found, number):
-    """The name of the container that holds most of a number of things, or most of what holds them, up to some levels; None if there is none. found:
-    what holds any of them, with the count of those that it holds."""
-    for level in range(_LEVELS):
-        if level:
-            number, found = _around([thing for _, thing in found])
-        name = _name_of_most(found, max(_LEAST_HELD, number / _MOST_BLOCKS))
-        if name is not None or len(found) < _LEAST_HELD:
+def _holder(found, number, untracked):
+    """The name of the container that holds most of a number of blocks, or most of what holds them, up to some levels; None if there is none. found:
+    what holds any of them, with the count of those that it holds. untracked: see `_things`."""
+    name = _name_of_most(found, max(_LEAST_HELD, number / _MOST_BLOCKS))
+    if name is not None or len(found) < _LEAST_HELD:
+        return name
+    inner = _sample([thing for _, thing in found])
+    least = max(_LEAST_HELD, len(inner) / 2)
+    reached = {id(thing): {place} for place, thing in enumerate(inner)}
+    for _ in range(_LEVELS):
+        inner = _around(inner, reached, untracked)
+        name = _name_of_most([(len(reached[id(thing)]), thing) for thing in inner], least)
+        if name is not None or not inner:
             return name
     return None
 
@@ -124,25 +153,47 @@ def _name_of_most(found, least):
     return next((name for name in names if name is not None), None)
 
 
-def _around(inner):
-    """What holds these things, each with the count of those that it holds. Of many a sample is looked at."""
-    sample = inner[:: len(inner) // _MOST_LOOKED_FOR + 1]
-    numbers = {id(thing) for thing in sample}
-    around = [thing for thing in gc.get_referrers(*sample) if type(thing) not in _NO_HOLDERS and not _is_tracers(thing)]
-    return len(sample), [(sum(id(child) in numbers for child in _contents(thing)), thing) for thing in around]
+def _around(inner, reached, untracked):
+    """What holds these things, as far as more of the first things are inside it than was known. Of many a sample is looked at. reached: which of the
+    first things are inside a thing, by its id; what is found is added."""
+    sample = {id(thing): thing for thing in _sample(inner)}
+    referrers = gc.get_referrers(*sample.values())
+    for number in sample:
+        referrers += untracked.get(number, ())
+    around = []
+    for thing in referrers:
+        if type(thing) in _NO_HOLDERS or _is_tracers(thing):
+            continue
+        inside = set().union(*(reached[id(child)] for child in _contents(thing) if id(child) in sample))
+        known = reached.setdefault(id(thing), set())
+        if not inside <= known:
+            known |= inside
+            around.append(thing)
+    return around
 
 
-def _things():
-    """What may hold objects: all that gc tracks, and the dicts and tuples in these that it does not track, as those of texts and numbers alone."""
+def _sample(things):
+    """Some of many things, at even distances."""
+    return things[:: -(-len(things) // _MOST_LOOKED_FOR) or 1]
+
+
+def _things(untracked):
+    """What may hold objects: all that gc tracks, and the dicts and tuples in these that it does not track, as those of texts and numbers alone.
+    untracked: by the id of what such a dict or tuple holds, those that hold it, which gc cannot tell; what is found is added."""
     seen = set()
     for thing in gc.get_objects():
         if type(thing) in _NO_HOLDERS or _is_tracers(thing):
             continue
         yield thing
-        for child in gc.get_referents(thing):
-            if type(child) in (dict, tuple) and not gc.is_tracked(child) and id(child) not in seen:
-                seen.add(id(child))
-                yield child
+        inner = [thing]
+        while inner:
+            for child in gc.get_referents(inner.pop()):
+                if type(child) in (dict, tuple) and not gc.is_tracked(child) and id(child) not in seen:
+                    seen.add(id(child))
+                    for held in gc.get_referents(child):
+                        untracked.setdefault(id(held), []).append(child)
+                    inner.append(child)
+                    yield child
 
 
 def _contents(thing):
@@ -156,16 +207,24 @@ def _is_tracers(thing):
     return stack is not None and stack[-1].filename in _TRACER
 
 
-def _line_of(thing):
-    """The line that allocated an object, the nearest of the user's own code; None if that is unknown."""
-    stack = tracemalloc.get_object_traceback(thing)
-    return None if stack is None else _users_line(stack)
+def _lines_of_attributes(instance):
+    """The lines from which an instance's attributes were allocated, in its arguments or its __init__: one of them made the instance.
+
+    For Python 3.11, which looks for the traceback of an instance with attributes at a wrong address, so that it has none: _tracemalloc.c leaves out
+    the two pointers in front of gc's header, flag Py_TPFLAGS_MANAGED_DICT."""
+    stacks = (tracemalloc.get_object_traceback(attribute) for attribute in gc.get_referents(instance))
+    return set().union(*(_lines(stack) for stack in stacks if stack is not None))
 
 
 @functools.lru_cache(maxsize=None)  # many objects have few stacks
 def _users_line(stack):
     frame = _users_frame(stack)
     return frame.filename, frame.lineno
+
+
+@functools.lru_cache(maxsize=None)
+def _lines(stack):
+    return frozenset((frame.filename, frame.lineno) for frame in stack)
 
 
 def _named(container):

@@ -11,6 +11,8 @@ says how much, and how little it is that pins. malloc_trim(0) gives back whole f
 
 from __future__ import annotations
 
+import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
@@ -50,6 +52,8 @@ NAMES = {
     REST: "other mappings",
 }
 _MOST_MAPPINGS = 8
+_ANONYMOUS = "anonymous"
+_PYTHON = re.compile(r"(?:lib)?python[\d.]*(?:\.so.*)?$")  # the interpreter or its library
 _NEARLY_ALL = 0.9  # of what is free in a heap
 
 
@@ -94,7 +98,8 @@ class GrowthParts(Struct, frozen=True):
     first, last: the phases at whose ends they were taken; if inside is true, the moments between which they lie, in words. parts: the slices,
     those that grew most first; their sum is the resident set. arenas: how many arenas beside the main arena have memory, threads how many stacks
     were seen. mappings: mapped files, shared memory and other anonymous mappings that grew, by name. swap: bytes swapped out. complete: whether
-    glibc's chunks could be followed both times; else blocks in use may be among the other mappings.
+    glibc's chunks could be followed both times; else blocks in use may be among the other mappings. python: whether it is a program of Python, whose
+    objects are in mappings of Python's own.
     """
 
     first: str
@@ -107,6 +112,7 @@ class GrowthParts(Struct, frozen=True):
     pinned: Pinned
     mappings: tuple[tuple[str, int], ...] = ()
     complete: bool = True
+    python: bool = False
     remarks: tuple[str, ...] = ()
     inside: bool = False
 
@@ -145,6 +151,8 @@ def _sentences(grown: GrowthParts) -> Iterator[str]:
             yield f"{counted(last - first, word)} more ({first}, then {last})"
     if grown.cause in (NAMES[REST], NAMES[FILES], NAMES[MODEL_FILE], NAMES[LIBRARIES]) and grown.mappings:
         yield "mappings that grew: " + ", ".join(f"{name} {format_bytes(size)}" for name, size in grown.mappings)
+    if grown.cause == NAMES[REST] and grown.python and any(name == _ANONYMOUS for name, _ in grown.mappings):
+        yield "Python keeps its objects in anonymous mappings of its own, so the growth may be objects in use"
     if not grown.complete:
         yield "the allocator's blocks could not be followed: memory in use may be among the other mappings"
 
@@ -192,6 +200,7 @@ def between(
         pinned=pinned(last),
         mappings=_risen(first, last),
         complete=first.heap.complete and last.heap.complete,
+        python=any(_PYTHON.match(os.path.basename(mapping.path)) for mapping in last.mappings if mapping.is_file),
     )
 
 
@@ -245,7 +254,7 @@ def _risen(first: ProcessSnapshot, last: ProcessSnapshot) -> tuple[tuple[str, in
         walked = look.heap
         for mapping in look.mappings:
             if mapping.path != "[heap]" and not _allocated(mapping, walked):
-                sizes[mapping.path or "anonymous"] += sign * mapping.rss
+                sizes[mapping.path or _ANONYMOUS] += sign * mapping.rss
     risen = sorted(((name, size) for name, size in sizes.items() if size >= PAGE), key=lambda pair: -pair[1])
     return tuple(risen[:_MOST_MAPPINGS])
 

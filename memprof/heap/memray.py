@@ -24,6 +24,10 @@ COUNTS = (
     "memray counts blocks from malloc and similar functions, and memory mapped directly with mmap, at the requested size, touched or not; "
     "{native}. It does not count what the allocator adds to a block, or freed blocks that it keeps"
 )
+_ARENAS = (
+    ". Of Python's objects it counts the arenas that hold them, each for the line that needed a new one: recorded with PYTHONMALLOC=malloc, "
+    "it counts each object"
+)
 _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
 _LIMIT_S = 600
@@ -81,6 +85,7 @@ class _Head(msgspec.Struct):
     begin_ms: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     native: bool
     partial: str | None
+    arenas: bool = False
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -137,7 +142,7 @@ def _assembled(path: Path, head: _Head, rows: list[_MemrayFrame | _Snapshot]) ->
         program(head.command),
         f"memray, Python allocator {head.allocator}",
         "ms",
-        COUNTS.format(native=_NATIVE if head.native else _PYTHON),
+        COUNTS.format(native=_NATIVE if head.native else _PYTHON) + (_ARENAS if head.arenas else ""),
         tuple(snapshots),
         tuple(table.frames),
         str(path),

@@ -1,10 +1,11 @@
 """Writes a memray capture as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST PHASES`.
 
-    {"command", "allocator", "begin_ms", "native", "partial"}
+    {"command", "allocator", "arenas", "begin_ms", "native", "partial"}
     {"kind": "frame", "function", "file", "line", "module", "offset"}    numbered from 0 in the order they come
     {"kind": "snapshot", "time_ms", "bytes", "stacks": [[[FRAME, ...], bytes], ...] or null}
 
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
+arenas: whether the allocator's arenas are counted in place of the Python objects in them.
 offset: of a native frame without a symbol, from where its module was mapped. memray's API does not tell it, `memray parse` does.
 Stacks are sites first. A stack that holds less than 1/SMALLEST of its snapshot is given as a line of Python, with -1 for the rest. Snapshots are
 in the order of time.
@@ -45,9 +46,11 @@ def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     snapshots = list(reader.get_memory_snapshots())
     aggregated = str(getattr(metadata, "file_format", "")).endswith("AGGREGATED_ALLOCATIONS")
     begin_ms = int(metadata.start_time.timestamp() * 1000)
+    allocator = str(metadata.python_allocator).split()[0] if metadata.python_allocator else "unknown"
     head = {
         "command": metadata.command_line,
-        "allocator": str(metadata.python_allocator).split()[0] if metadata.python_allocator else "unknown",
+        "allocator": allocator,
+        "arenas": allocator not in ("malloc", "unknown") and not getattr(metadata, "trace_python_allocators", False),
         "begin_ms": begin_ms,
         "native": bool(metadata.has_native_traces),
         "partial": None if metadata.end_time else "the capture was not closed: the program ended before memray could do so",

@@ -34,7 +34,11 @@ from . import alignment, heaptrack, phases
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
 _HEAPTRACK_WRITERS = ("zstd", "gzip", "heaptrack_inter")  # started by heaptrack's script beside the program; the kernel cuts names
-SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "2 to 10 times, on FMA kernels hundreds of times"}
+SLOWDOWN = {
+    "memray": "about 3 times slower than alone, up to 10 times where Python makes many objects",
+    "heaptrack": "about 4 times slower than alone",
+    "massif": "2 to 10 times slower than alone, on FMA kernels hundreds of times",
+}
 _UNKNOWN_TO_VALGRIND = (
     "valgrind probably lacks an instruction that this CPU has (AVX-512, for example); --tool heaptrack runs the program on the CPU itself"
 )
@@ -98,7 +102,7 @@ def choose(request: HeapRequest, python: str | None, starter: bool = False) -> t
         missing = _missing(request.tool, python)
         if missing:
             raise InputError(missing)
-        return request.tool, f"recording with {request.tool}: {SLOWDOWN[request.tool]} slower than alone"
+        return request.tool, f"recording with {request.tool}: {SLOWDOWN[request.tool]}"
     needs_massif = needs_massif or ("the programs that a shell or a script starts" if starter else None)
     tools: Sequence[Tool] = ("massif",) if needs_massif else TOOLS
     reasons: list[str] = []
@@ -108,7 +112,7 @@ def choose(request: HeapRequest, python: str | None, starter: bool = False) -> t
             why = f"the one that takes {needs_massif}" if needs_massif else "the fastest that is installed and can do it"
             # Of a program of Python memray would have been the first choice.
             lacks = f". It names no lines of Python, because {reasons[0]}" if python is not None and reasons else ""
-            return tool, f"recording with {tool}, {why}: {SLOWDOWN[tool]} slower than alone{lacks}"
+            return tool, f"recording with {tool}, {why}: {SLOWDOWN[tool]}{lacks}"
         reasons.append(missing)
     raise InputError("; ".join(reasons))
 
@@ -283,6 +287,9 @@ def _under(order: Order, tool: Tool, request: HeapRequest, wrap: tuple[str, ...]
             say("massif takes very long in EXECUTE where kernels use FMA; --phases load,prepare ends before it")
     under = replace(order, job=job, env=env, until=request.until, grace_ns=_GRACE_NS)
     if tool == "memray":
+        # pymalloc's arenas would be recorded in place of the objects in them, each at the line that needed a new one.
+        if "PYTHONMALLOC" not in {**os.environ, **env}:
+            under = replace(under, env={**env, "PYTHONMALLOC": "malloc"})
         return replace(under, wrap=wrap, interprets=True, teardown=True, argv=None if order.argv is None else _script(order.argv))
     return replace(under, wrap=wrap, teardown=tool == "heaptrack", writers=_HEAPTRACK_WRITERS if tool == "heaptrack" else ())
 

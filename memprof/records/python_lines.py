@@ -13,7 +13,7 @@ from msgspec.structs import replace
 class GrowthLine(Struct, frozen=True):
     """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks. library_file, library_number: where a library
     that the line called allocated most of them, by the path inside the library's folder; None if the line did. holder: the
-    container that holds most of the objects, in words; None if none with a name was found."""
+    container that holds most of the objects, in words; empty if none with a name was found, None if no object of the line was seen."""
 
     file: str
     number: int
@@ -26,7 +26,9 @@ class GrowthLine(Struct, frozen=True):
     @property
     def holder_words(self) -> str:
         """What follows the line in a sentence."""
-        return "; what holds them was not found" if self.holder is None else f", held by {self.holder}"
+        if self.holder is None:
+            return ""
+        return f", held by {self.holder}" if self.holder else "; what holds them was not found"
 
 
 def read_lines(path: Path) -> tuple[GrowthLine, ...]:

@@ -20,6 +20,7 @@ from support.sample_profiles import top_by
 from memprof.campaign import recorder_client
 from memprof.heap import heaptrack, load, phrases, record
 from memprof.heap.profile import HeapProfile
+from memprof.heap.shape import sums
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 
@@ -174,6 +175,54 @@ def test_memray_records_model(memprof: Memprof, scenario: Scenario, tmp_path: Pa
     assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
     assert profile.command.startswith("python /") and phrases.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
+
+
+OBJECTS = """
+class Token:
+    __slots__ = ("text",)
+
+def small(count):
+    return [str(number) * 20 for number in range(10**9, 10**9 + count)]
+
+def tokens(count):
+    made = []
+    for _ in range(count):
+        made.append(Token())
+    return made
+
+kept = small(20_000), tokens(40_000)
+"""
+
+
+def test_python_objects_are_recorded_at_their_lines(memprof: Memprof, tmp_path: Path) -> None:
+    """Python's own allocator has an arena of 1 MiB for them, at whichever line needed a new one."""
+    pytest.importorskip("memray")
+    script = tmp_path / "objects.py"
+    script.write_text(OBJECTS)
+    done = memprof("heap", "record", "--tool", "memray", "-o", tmp_path / "out", "--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+    profile = load(Path(done.stdout.strip().splitlines()[-1]))
+    peak = profile.peak_tree
+    assert peak is not None and peak[0].tree is not None
+    rows = [(profile.frames[site.frame], own) for site, _, own, _ in sums(profile, peak[0].tree, by="line")]
+    sites = [(frame.line, own) for frame, own in rows if (frame.file or "").endswith("objects.py")]
+    lines = OBJECTS.splitlines()
+    texts, made = (
+        sum(size for at, size in sites if at == number)
+        for number, line in enumerate(lines, 1)
+        if "str(number)" in line or "Token())" in line
+    )
+    assert texts == pytest.approx(20_000 * (249 + 8), rel=0.05)  # a text with its header, and a reference in the list
+    assert made == pytest.approx(40_000 * (40 + 8), rel=0.1)  # an object with gc's header, and a reference in the list
+    assert "arenas" not in profile.counts
+
+
+def test_capture_with_arenas_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("memray")
+    monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    subprocess.run([sys.executable, "-m", "memray", "run", "-q", "-o", tmp_path / "m.bin", "-c", OBJECTS], check=True, timeout=120)
+
+    assert load(tmp_path / "m.bin").counts.endswith("recorded with PYTHONMALLOC=malloc, it counts each object")
 
 
 _SITES = 12

@@ -6,6 +6,7 @@ A test with the fixture runs in the first process, and its call passes here too.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import runpy
@@ -73,7 +74,7 @@ def _called_again(item: pytest.Item, most: int) -> Generator[None, object, objec
     """Call the test again and again, with its memory after each call told to the process that measures this one."""
     marks: dict[str, Any] = runpy.run_path(os.environ[MARKS])
     path = os.environ.get(LINES)
-    tracing: Any = runpy.run_path(str(Path(os.environ[MARKS]).with_name("tracing.py")))["Lines"](path) if path else None
+    tracing: Any = _traced(item, path) if path else None
     with marks["phase"](PHASE):
         result = yield
         marks["iteration"](calls=1)
@@ -100,6 +101,15 @@ def _called_again(item: pytest.Item, most: int) -> Generator[None, object, objec
         tracing.look()
         tracing.end()  # plugins import at the session's end: hypothesis's did for half a minute under tracemalloc
     return result
+
+
+def _traced(item: pytest.Item, path: str) -> Any:
+    """The look at the lines of Python that allocate while the test is called."""
+    tracer = runpy.run_path(str(Path(os.environ[MARKS]).with_name("tracing.py")))
+    function = getattr(item, "obj", None)
+    if inspect.isroutine(function) and not inspect.iscoroutinefunction(function):
+        item.obj = tracer["apart"](function)  # type: ignore[attr-defined]
+    return tracer["Lines"](path)
 
 
 def _phase() -> AbstractContextManager[object]:

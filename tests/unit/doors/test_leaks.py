@@ -79,7 +79,7 @@ def test_growth_in_freed_memory_is_confirmed():
 def test_lines_that_allocate_growth_named():
     lines = (
         GrowthLine("/w/pkg/cache.py", 7, 5600 * KIB, 100, holder="the list `kept` of module pkg.cache"),
-        GrowthLine("/lib/other.py", 9, 900 * KIB, 100, "json/decoder.py", 353),
+        GrowthLine("/lib/other.py", 9, 900 * KIB, 100, "json/decoder.py", 353, holder=""),
         GrowthLine("/w/pkg/few.py", 1, 9 * KIB, 1),
     )
 
@@ -89,6 +89,12 @@ def test_lines_that_allocate_growth_named():
         "At least 8.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 (in json/decoder.py:353, which it called); "
         "what holds them was not found",
     ]
+
+
+def test_line_whose_objects_were_not_seen_names_no_holder():
+    (sentence,) = leaks.told((GrowthLine("/w/pkg/few.py", 1, 64 * KIB, 1),), 1, 64 * KIB, Path("/w"))
+
+    assert sentence.endswith("allocated by pkg/few.py:1")
 
 
 def test_growth_outside_python_names_next_step():

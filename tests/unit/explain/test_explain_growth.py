@@ -120,6 +120,23 @@ def test_growth_names_mapping(more: Mapping, name: str) -> None:
     assert any(sentence.startswith("mappings that grew: ") for sentence in growth.sentences)
 
 
+@pytest.mark.parametrize(
+    ("program", "more", "is_told"),
+    [
+        ("/usr/bin/python3.11", mapping(MMAP, 8), True),
+        ("/usr/lib/libpython3.12.so.1.0", mapping(MMAP, 8), True),
+        ("/usr/bin/python3.11", mapping(MMAP, 8, "/dev/shm/x", "rw-s"), False),
+        ("/usr/bin/benchmark_model", mapping(MMAP, 8), False),
+        ("/usr/lib/python3.11/lib-dynload/_json.so", mapping(MMAP, 8), False),
+    ],
+)
+def test_growth_of_anonymous_mappings_names_objects_of_python(program: str, more: Mapping, is_told: bool) -> None:
+    of_program = mapping(MMAP - 8 * PAGE, 2, program, "r-xp")
+    growth = grown.between(look("WARMUP", of_program), look("EXECUTE", of_program, more))
+
+    assert any("Python keeps its objects in anonymous mappings" in sentence for sentence in growth.sentences) is is_told
+
+
 def test_growth_of_mapped_blocks() -> None:
     last = look("EXECUTE", mapping(HEAP, 4, "[heap]"), mapping(MMAP, 8), used=[at(0, 4)], mapped=[(MMAP, MMAP + 8 * PAGE)])
 

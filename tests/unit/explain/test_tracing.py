@@ -125,7 +125,7 @@ def test_container_of_growing_objects_named(grown_lines):
         first + 1: "the deque `recent` of module held_by",
         first + 2: "the dict `texts` of class held_by.Cache",
         first + 3: "the set `seen` of an object of class held_by.Cache",
-        first + 4: None,  # no name leads to it
+        first + 4: "",  # no name leads to it
     }
 
 
@@ -155,6 +155,68 @@ def test_container_around_containers_named(grown_lines):
     }
 
     assert dict(grown_lines("nested", NESTED)) == held
+
+
+BOX = """
+kept = []
+
+class Box:
+    def __init__(self, inner):
+        self.inner = inner
+
+def leaf(number):
+    return ["x" * number, "y" * number]
+
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "kept.append(Box(Box(Box(leaf(number)))))",
+        "kept.append(Box([leaf(number), leaf(number), leaf(number)]))",
+        "kept.append({'a': {'b': {'c': {'d': str(number) * 500}}}})",  # most of the dicts are none that gc tracks
+        "first = Box(None); first.inner = Box([first, leaf(number)]); kept.append(first)",  # a circle
+    ],
+    ids=["objects", "lists in objects", "dicts", "circle"],
+)
+def test_container_far_around_objects_named(call, grown_lines):
+    held = grown_lines("far_around", f"{BOX}def call(number):\n    {call}\n")
+
+    assert held and {holder for _, holder in held} == {"the list `kept` of module far_around"}
+
+
+def test_instance_in_container_is_held_by_it(grown_lines):
+    """Python 3.11 has no traceback of an instance."""
+    many = "kept.append([Box(leaf(5)) for _ in range(40)])"
+    held = dict(grown_lines("instances", f"{BOX}def call(number):\n    {many}\n"))
+
+    assert held[BOX.count("\n") + 2] == "the list `kept` of module instances"
+
+
+def test_line_that_adds_to_dict_has_no_objects(grown_lines):
+    text = "kept = []\ndef call(number):\n    kept.append({})\n    kept[-1].update(dict.fromkeys(range(100)))\n"
+
+    assert grown_lines("adds", text) == [(4, None)]
+
+
+def test_dict_of_call_put_down_to_its_line(tmp_path):
+    """Not to that of a dict that the caller freed before, whose block of keys Python uses again."""
+    file = tmp_path / "keeps.py"
+    file.write_text("kept = []\ndef keep(number):\n    kept.append({'number': number})\n")
+    keep = TRACING["apart"](runpy.run_path(str(file))["keep"])
+    tracemalloc.start(4)
+    try:
+        for number in range(100):
+            freed = [{"freed": at} for at in range(10)]
+            del freed
+            keep(number)
+        traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, str(file), 3)])
+    finally:
+        tracemalloc.stop()
+
+    (line,) = traces.statistics("lineno")
+    assert line.count >= 200  # a header and a table of keys each
 
 
 def test_keys_are_held_by_their_dict(grown_lines):

@@ -345,3 +345,15 @@ def test_phases_file_bounded_and_regular(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"it is larger than 16\.0 MiB"):
         load(path)
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, "malloc"), ("debug", "debug")], ids=["default", "of the user"])
+def test_memray_records_objects_of_python_each(given: str | None, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    if given is not None:
+        monkeypatch.setenv("PYTHONMALLOC", given)
+    order = of_one(suite((sys.executable, "-c", "pass")))
+
+    under = record._under(order, "memray", record.HeapRequest(tmp_path), ("memray",), lambda text: None)
+
+    assert {**os.environ, **under.env}["PYTHONMALLOC"] == wanted
