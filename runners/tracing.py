@@ -9,6 +9,7 @@ name was found, and null if no object of the line was seen, as where a line adds
 Tracing takes memory and time itself, so no other figure of such a run is used. Stdlib only, Python 3.8 and later.
 """
 
+import _tracemalloc
 import abc
 import collections
 import functools
@@ -16,6 +17,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import tracemalloc
 import types
 import weakref
@@ -56,7 +58,23 @@ class Lines:
         tracemalloc.start(_FRAMES)
 
     def look(self):
-        """The end of a phase: the first, that of WARMUP, is kept; after each other one the difference from it is written again."""
+        """The end of a phase: the first, that of WARMUP, is kept; after each other one the difference from it is written again.
+
+        In a thread, whose stack is short: what a look allocates is traced too, each block with the whole stack."""
+        errors = []  # type: list
+        thread = threading.Thread(target=self._look, args=(errors,))
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+
+    def _look(self, errors):
+        try:
+            self._compare()
+        except Exception as error:
+            errors.append(error)
+
+    def _compare(self):
         gc.collect()  # which also frees what Python keeps of deleted tuples and dicts for the next: to tracemalloc they stay
         now = tracemalloc.take_snapshot()
         if self._first is None:
@@ -114,9 +132,9 @@ def holders(lines):
     for thing in list(_things(around)):
         objects, unseen = {}, {}  # type: dict, dict
         for child in _contents(thing):
-            stack = tracemalloc.get_object_traceback(child)
-            if stack is not None:
-                line = _users_line(stack)
+            frames = _tracemalloc._get_object_traceback(child)
+            if frames is not None:
+                line = _users_line(frames)
                 if line in lines:
                     objects[line] = objects.get(line, 0) + 1
             elif _LOSES_INSTANCES and type(child).__flags__ & _MANAGED_DICT:
@@ -217,9 +235,9 @@ def _lines_of_attributes(instance):
 
 
 @functools.lru_cache(maxsize=None)  # many objects have few stacks
-def _users_line(stack):
-    frame = _users_frame(stack)
-    return frame.filename, frame.lineno
+def _users_line(frames):
+    """The line that allocated an object, the nearest of the user's own code. frames: (FILE, LINE) of each, the nearest first."""
+    return next((frame for frame in frames if _is_own(frame[0])), frames[0])
 
 
 @functools.lru_cache(maxsize=None)
@@ -230,12 +248,14 @@ def _lines(stack):
 def _named(container):
     """A container by its kind, its name and what has it under that name, in words; None if nothing does."""
     kind = type(container).__name__
-    for name, module in list(sys.modules.items()):
-        variable = _key_of(container, getattr(module, "__dict__", {}))
-        if variable is not None:
-            return "the %s `%s` of module %s" % (kind, variable, name)
+    referrers = gc.get_referrers(container)
+    for referrer in referrers:
+        if isinstance(referrer, dict) and "__name__" in referrer and "__spec__" in referrer:  # a module's variables
+            variable = _key_of(container, referrer)
+            if variable is not None:
+                return "the %s `%s` of %s" % (kind, variable, _module_words(referrer))
     # Up to Python 3.10 an object refers to its attributes by a dict, later versions by itself as long as nobody wants the dict.
-    for referrer in gc.get_referrers(container):
+    for referrer in referrers:
         owners = gc.get_referrers(referrer) if isinstance(referrer, dict) else [referrer]
         for owner in owners:
             variable = _key_of(container, getattr(owner, "__dict__", {}))
@@ -244,6 +264,12 @@ def _named(container):
                 of = "class" if isinstance(owner, type) else "an object of class"
                 return "the %s `%s` of %s %s.%s" % (kind, variable, of, owner_class.__module__, owner_class.__qualname__)
     return None
+
+
+def _module_words(variables):
+    """A module by its variables, in words. A file that was run as a module of another name, as a runtime's, is told by its own."""
+    name, file = variables["__name__"], variables.get("__file__")
+    return "module " + name if name in sys.modules or not file else os.path.basename(file)
 
 
 def _key_of(thing, variables):
@@ -255,11 +281,24 @@ def _changes(first, last):
     numpy: 144,000 blocks."""
     changes = {}  # type: dict
     for sign, snapshot in ((-1, first), (1, last)):
-        for trace in snapshot.traces:
-            change = changes.setdefault(trace.traceback, [0, 0])
-            change[0] += sign * trace.size
-            change[1] += sign
-    return [(stack, change) for stack, change in changes.items() if change != [0, 0]]
+        for frames, size, blocks in _stacks(snapshot):
+            change = changes.setdefault(frames, [0, 0])
+            change[0] += sign * size
+            change[1] += sign * blocks
+    return [(tracemalloc.Traceback(frames), change) for frames, change in changes.items() if change != [0, 0]]
+
+
+def _stacks(snapshot):
+    """The stacks of a snapshot: frames, the nearest first, bytes and blocks. Blocks of one stack share its tuple of frames, whose hash takes longer
+    than the sums: 400,000 blocks took half a minute by tracemalloc's objects."""
+    sums = {}  # type: dict
+    for trace in snapshot.traces._traces:
+        of_stack = sums.get(id(trace[2]))
+        if of_stack is None:
+            of_stack = sums[id(trace[2])] = [trace[2], 0, 0]
+        of_stack[1] += trace[1]
+        of_stack[2] += 1
+    return sums.values()
 
 
 def _row(line, places):

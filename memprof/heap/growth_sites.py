@@ -22,7 +22,7 @@ from .file_names import FileNames
 from .frames import Frame, is_python
 from .names import group_name, is_allocator, is_library, short
 from .profile import HeapProfile
-from .program_lines import program_tree
+from .program_lines import is_interpreter, program_tree
 
 MOMENTS = 12  # of the phase; the tools' readers keep the stacks of each
 _LEAST_MOMENTS = 4
@@ -85,8 +85,8 @@ def _follows(work: _Numbers, held: _Numbers) -> bool:
 
 
 class _Site(Struct, frozen=True):
-    """A frame as it is shown. python: a line of Python. library: of the standard library. starts: who started the program; its callers are of no
-    interest."""
+    """A frame as it is shown. python: a line of Python. library: of the standard library, or the interpreter's own code. starts: who started the
+    program; its callers are of no interest."""
 
     name: str
     python: bool
@@ -106,7 +106,7 @@ def _site(frame: Frame, runner: str, files: FileNames) -> _Site | None:
     name = group_name(frame, "line", files)
     python = is_python(frame.file)
     starts = os.path.dirname(frame.file or "") == runner or _START.fullmatch(frame.function) is not None
-    return _Site(name if python else short(name), python, is_library(frame), starts)
+    return _Site(name if python else short(name), python, is_library(frame) or is_interpreter(frame), starts)
 
 
 def _shown(stack: Iterable[_Site | None]) -> tuple[str, ...]:

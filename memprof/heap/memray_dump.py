@@ -7,7 +7,7 @@
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
 arenas: whether the allocator's arenas are counted in place of the Python objects in them.
 offset: of a native frame without a symbol, from where its module was mapped. memray's API does not tell it, `memray parse` does.
-Stacks are sites first. A stack that holds less than 1/SMALLEST of its snapshot is given as a line of Python, with -1 for the rest. Snapshots are
+Stacks are sites first. A stack that holds less than 1/SMALLEST of each snapshot is given as a line of Python, with -1 for the rest. Snapshots are
 in the order of time.
 """
 
@@ -97,7 +97,8 @@ def largest_of(snapshots: Any, begin: float, end: Any) -> tuple[int, float]:
 
 
 def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float]) -> dict[int, list[Any]]:
-    """The stacks that were live at these snapshots, by the snapshot's index. least: the bytes that a stack must hold at each to be kept in full."""
+    """The stacks that were live at these snapshots, by the snapshot's index. least: the bytes that a stack must hold at one of them to be kept in
+    full."""
     live: list[list[Any]] = [[] for _ in wanted]
     for record in reader.get_temporal_allocation_records(merge_threads=True):
         sizes: dict[int, int] = {}
@@ -107,10 +108,10 @@ def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float
             for place in range(bisect_left(wanted, interval.allocated_before_snapshot), last):
                 sizes[place] = sizes.get(place, 0) + interval.n_bytes
         if sizes:
-            site = writer.stack(record, False)
-            full = writer.stack(record, True) if any(size >= least[place] for place, size in sizes.items()) else site
+            # The same at each moment: a site would seem to grow if stacks came to it as the heap, and with it the least, grows.
+            stack = writer.stack(record, any(size >= least[place] for place, size in sizes.items()))
             for place, size in sizes.items():
-                live[place].append((full if size >= least[place] else site, size))
+                live[place].append((stack, size))
     return {index: merged(stacks) for index, stacks in zip(wanted, live, strict=True)}
 
 

@@ -30,6 +30,7 @@ _RUNNER_FILES = re.compile(r".*/memprof/runners/")
 _C_FILES = re.compile(r".*\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|inc|rs|pyx|cu|cuh|f|f90)$")
 # CPython's, by the folders of its source: `Objects/call.c`, `./Modules/_csv.c`. pyenv's extensions have the whole path of the build in front.
 _INTERPRETER_FILES = re.compile(r"(?:.*/)?(?:Objects|Python|Modules|Parser|Include|Programs)/.*\.[ch]$")
+_INTERPRETER_FUNCTIONS = re.compile(r"_?Py[A-Z]\w*$")
 
 
 def program_tree(profile: HeapProfile, tree: CallTree, by: By) -> CallTree:
@@ -53,6 +54,11 @@ def program_tree(profile: HeapProfile, tree: CallTree, by: By) -> CallTree:
             started = [number for number in stack if pytest[number]] if highest in (_STANDARD, _PACKAGE) else []
             trie.add(started[-1:] or (_cut(stack, ranks, highest, kept, last) if is_cut else stack), size)
     return trie.tree()
+
+
+def is_interpreter(frame: Frame) -> bool:
+    """Whether the frame is CPython's own code: by its file, or without one by its function."""
+    return bool(_INTERPRETER_FILES.match(frame.file) if frame.file else _INTERPRETER_FUNCTIONS.match(frame.function))
 
 
 def has_python(profile: HeapProfile) -> bool:
@@ -85,9 +91,7 @@ def _is_runner(frame: Frame, folder: str) -> bool:
 
 def _has_line(frame: Frame) -> bool:
     """Whether C code has a line that tells more than the line of Python which called it."""
-    return bool(frame.file and frame.line and _C_FILES.match(frame.file)) and not (
-        _INTERPRETER_FILES.match(frame.file or "") or is_allocator(frame)
-    )
+    return bool(frame.file and frame.line and _C_FILES.match(frame.file)) and not (is_interpreter(frame) or is_allocator(frame))
 
 
 def _has_library(frame: Frame) -> bool:

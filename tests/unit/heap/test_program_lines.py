@@ -188,8 +188,22 @@ def test_line_that_moved_is_another_line():
     }
 
 
-def test_growth_names_program_line():
-    parts = [of_stacks(((MALLOC, NUMPY, CALL, MEAN, CALL, RESIZE, CALL, TEST, *OUTSIDE), 2 * size + 1)) for size in range(8)]
+RUN = Frame("_execute", str(runners_path() / "__main__.py"), 180)  # a job's, whose stacks stay whole
+LONG = Frame("_PyLong_FromMedium", "Objects/longobject.c", 230, NO_MODULE)
+STRIPPED = Frame("PyList_Append")
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        (MALLOC, NUMPY, CALL, MEAN, CALL, RESIZE, CALL, TEST, *OUTSIDE),
+        (MALLOC, LONG, CALL, RESIZE, CALL, TEST, CALL, RUN, START),
+        (MALLOC, STRIPPED, RESIZE, STRIPPED, TEST, RUN, START),
+    ],
+    ids=["program", "job", "job without symbols"],
+)
+def test_growth_names_program_line(stack):
+    parts = [of_stacks((stack, 2 * size + 1)) for size in range(8)]
     snapshots = tuple(replace(part.snapshots[0], index=at, time=10.0 * at, phase="EXECUTE") for at, part in enumerate(parts))
     made = HeapProfile("memray", "", "", "ms", "", snapshots, parts[0].frames, phases=(PhaseSpan("EXECUTE", 0, 100),))
 
