@@ -40,6 +40,7 @@ _LATE = 1 / 3  # of the run, from where on a bound was reached so late that a le
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
 _TOGETHER = 1 / 4  # of the run, that may lie between two rows: lines of a fast program are read many at once
+_EVEN = 48  # points of the bytes in use at even distances of the work, whose pairs are compared
 _LEAST_LOOKS = 4  # at the bytes in use, that tell more than chance does of a saw-tooth
 _STOPPED = 0.1  # the rate of the second half over that of the first, of bytes in use that rose no longer
 _STEEP = 0.9  # of the rise to a bound, that the steep part has
@@ -129,11 +130,14 @@ def series(curve: Curve, page_bytes: int) -> Series:
     return Series(counts, both, file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
 
 
-def risen_bytes(processes: Sequence[Series], verdict: Verdict) -> int:
-    """By how much memory rose in all, in the process where that was least: the resident set, and bytes in use that filled freed memory."""
+def risen(processes: Sequence[Series], verdict: Verdict) -> tuple[int, bool]:
+    """By how much memory rose in all, in the process where that was least, and whether that is of the bytes in use: more than the resident set, because
+    they filled freed memory too."""
     if verdict.hidden:
-        return max(0, min(process.used[-1] - process.used[0] for process in processes))
-    return max(0, min(max(process.rss[-1] - process.rss[0], _taken(process, range(len(process.looked)))) for process in processes))
+        return max(0, min(process.used[-1] - process.used[0] for process in processes)), True
+    resident = max(0, min(process.rss[-1] - process.rss[0] for process in processes))
+    rises = [max([process.rss[-1] - process.rss[0], *_taken(process, range(len(process.looked)))[-1:]]) for process in processes]
+    return max(resident, min(rises)), min(rises) > resident
 
 
 def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
@@ -186,24 +190,28 @@ def _with_freed_memory(processes: Sequence[Series], each: Sequence[Growth]) -> t
 
 def _with_taken(process: Series, growth: Growth) -> Growth:
     """A verdict of growth with the rate at which the program took memory, if that is above its interval: while freed memory is filled, the resident
-    set rises by less. The interval then reaches from the one to the other."""
+    set rises by less. The interval then reaches from the one to the other. What was taken in one step is no rate: the slope is that of most of the
+    work."""
     looks = _tail_looks(process, growth)
-    if len(looks) < _LEAST_LOOKS:
+    taken = _taken(process, looks)
+    if not taken:
         return growth
-    units = process.counts[growth.unit]
-    first, last = (units[row] for row in _rows_of(process, (looks[0], looks[-1])))
-    rate = _taken(process, looks) / max(last - first, 1)
+    units = [process.counts[growth.unit][row] for row in _rows_of(process, looks)]
+    even = np.linspace(units[0], units[-1], _EVEN)
+    rate, *_ = slope_of(even, np.interp(even, units, taken))
     return replace(growth, slope=rate, high=rate) if rate > growth.high else growth
 
 
-def _taken(process: Series, looks: Sequence[int]) -> int:
-    """By how much the bytes in use rose between the first and the last of these looks, as far as they are resident or were freed before. 0 if they
-    fell meanwhile."""
+def _taken(process: Series, looks: Sequence[int]) -> list[int]:
+    """By how much the bytes in use rose from the first of these looks to each, as far as they are resident or were freed before. None if they fell
+    meanwhile, or the looks are too few."""
     if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
-        return 0
-    first, last = looks[0], looks[-1]
-    before, after = _resident_at(process, (first, last))
-    return min(process.used[last] - process.used[first], after - before - process.free[last] + process.free[first])
+        return []
+    first, resident = looks[0], _resident_at(process, looks)
+    return [
+        min(process.used[place] - process.used[first], size - resident[0] - process.free[place] + process.free[first])
+        for place, size in zip(looks, resident, strict=True)
+    ]
 
 
 def _tail_looks(process: Series, growth: Growth) -> list[int]:
@@ -264,12 +272,19 @@ def _in_freed_memory(process: Series, growth: Growth) -> Growth:
     """The verdict by the bytes that the program holds of the allocator, if they rose in memory that was freed before; else the same verdict.
 
     They are exact, and are read at few moments, after each eighth more of the work at the latest. They grow if they never fall, and rise no slower in
-    the second half than in the first. Where no look lies between the halves, that cannot be told. A small rise counts if the looks lie so close that
-    they show a tail that rises (see `curve_tail`).
+    the second half than in the first. Where no look lies between the halves, that cannot be told. What was taken in a step at first is warm-up, as in
+    the tail of the resident set.
     """
-    total, decided, begin = growth.warmup + growth.tail, growth.word != "undecided", _tail_begin(growth)
     looks = _tail_looks(process, growth)
-    if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
+    begins = [[place for place in looks if process.looked[place] >= share * process.looked[-1]] for share in _STARTS if looks]
+    found = [_of_looks(process, growth, part) for part in begins]
+    return next((each for each in found if each.word == "grows"), found[0] if found else growth)
+
+
+def _of_looks(process: Series, growth: Growth, looks: Sequence[int]) -> Growth:
+    """The verdict by the bytes in use at these looks, else the same. A small rise counts if the looks lie so close that they show a tail that rises
+    (see `curve_tail`)."""
+    if not _taken(process, looks):
         return growth  # or a cache that is emptied and fills again
     first, last = looks[0], looks[-1]
     length = process.looked[last] - process.looked[first]
@@ -278,6 +293,7 @@ def _in_freed_memory(process: Series, growth: Growth) -> Growth:
     if after - before - freed < rise / 2:
         return growth  # or bytes in use that nothing was written to
     slope = rise / max(length, 1)
+    total, begin = growth.warmup + growth.tail, max(_tail_begin(growth), process.looked[first])
     facts: dict[str, Any] = {"warmup": begin - 1, "tail": total - begin + 1, "where": "in use", "hidden": -freed >= rise / 2}
     if rise <= max(LEAST_RISE, LEAST_SLOPE * length, process.page_bytes):
         tail = _close_looks(process, looks)
@@ -292,7 +308,7 @@ def _in_freed_memory(process: Series, growth: Growth) -> Growth:
             return Growth("grows", growth.unit, slope, min(rates), max(rates), **facts)
         if rates[1] < _STOPPED * rates[0]:
             return growth
-    if not decided:
+    if growth.word == "undecided":
         return growth
     used_up = round(total + process.free[last] / slope)
     reason = f"bytes in use rose by {format_bytes(rise)}, in memory that was freed before"
@@ -509,17 +525,23 @@ def _explained(process: Series, begin: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _where(process: Series, begin: int) -> Where | None:
-    """Which memory rose in the tail: that with more than half of the rise."""
+    """Which memory rose in the tail: that with more than half of the rise, by slopes, in which a step such as a library that is used late does not
+    count."""
     unit, *_ = process.counts
-    first = int(np.searchsorted(np.asarray(process.counts[unit]), begin))
-    rise = process.rss[-1] - process.rss[first]
-    if rise <= 0 or not process.file:
+    done = np.asarray(process.counts[unit])
+    tail = done >= begin
+    if not process.file or (rise := _slope_in(done[tail], np.asarray(process.rss)[tail])) <= 0:
         return None
-    if process.file[-1] - process.file[first] > rise / 2:
+    if _slope_in(done[tail], np.asarray(process.file)[tail]) > rise / 2:
         return "file-backed"
-    if not process.looked:
+    looked = np.asarray(process.looked)
+    if (looked >= begin).sum() < 2:
         return None
-    near = min(range(len(process.looked)), key=lambda place: abs(process.looked[place] - begin))
-    if process.used[-1] - process.used[near] > rise / 2:
+    even = np.linspace(max(begin, looked[0]), looked[-1], _EVEN)
+    if _slope_in(even, np.interp(even, looked, process.used)) > rise / 2:
         return "in use"
-    return "kept free" if process.free[-1] - process.free[near] > rise / 2 else "other mappings"
+    return "kept free" if _slope_in(even, np.interp(even, looked, process.free)) > rise / 2 else "other mappings"
+
+
+def _slope_in(done: NDArray[Any], size: NDArray[Any]) -> float:
+    return slope_of(*spread(done, size))[0]

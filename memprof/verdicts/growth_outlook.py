@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..base.units import counted, format_bytes
 from .curve_tail import BOUND_SHARE, LEAST_RISE
@@ -35,8 +36,8 @@ class Outlook(Struct, frozen=True):
     """What more work could overturn a verdict, and to what.
 
     to: the words that it could become. units: a cache that is not full, or growth that does not begin, within so much of the unit that counts
-    the rows is not ruled out. rise_bytes: how much memory rose meanwhile. slope_bytes: growth of less than this for each unit of the
-    verdict is not ruled out either; 0 for a verdict of growth. needed: how much of the first unit would tell, None if no longer run does. shown: a
+    the rows is not ruled out. rise_bytes: how much memory rose meanwhile; in_use: whether that is of the bytes in use, and more than the resident set
+    rose by. slope_bytes: growth of less than this for each unit of the verdict is not ruled out either; 0 for a verdict of growth. needed: how much of the first unit would tell, None if no longer run does. shown: a
     bound within so much of it would then be seen. option: what asks `memprof grow` for it, None if the work cannot be made longer by it.
 
     bound: the setting at whose value growth stops, if its cache is what grows, or that memory has reached, None for none. bound_units: how much of
@@ -53,17 +54,20 @@ class Outlook(Struct, frozen=True):
     bound: CacheBound | None = None
     bound_units: int | None = None
     passed: tuple[CacheBound, ...] = ()
+    in_use: bool = False
 
     def unfilled_cache(self, unit: str) -> str:
         """What a verdict of growth has not ruled out, without its stop. unit: what counts the rows."""
-        return f"Memory rose by {format_bytes(self.rise_bytes)} in {counted(self.units, unit)}. It may be a cache that is not full yet"
+        what = "Memory in use" if self.in_use else "Memory"
+        return f"{what} rose by {format_bytes(self.rise_bytes)} in {counted(self.units, unit)}. It may be a cache that is not full yet"
 
 
-def outlook(verdict: Verdict, rise_bytes: int, bounds: Sequence[CacheBound] = (), *, longer: bool = True) -> Outlook:
-    """What could overturn the verdict. rise_bytes: by how much memory rose in all. longer: whether `memprof grow` can repeat the work more often."""
+def outlook(verdict: Verdict, rise: tuple[int, bool], bounds: Sequence[CacheBound] = (), *, longer: bool = True) -> Outlook:
+    """What could overturn the verdict. rise: see growth.risen. longer: whether `memprof grow` can repeat the work more often."""
     units = verdict.warmup + verdict.tail
+    rise_bytes, in_use = rise
     if verdict.word == "grows":
-        return _of_growth(units, rise_bytes, bounds, longer)
+        return replace(_of_growth(units, rise_bytes, bounds, longer), in_use=in_use)
     if verdict.word == "undecided":
         bound, filled = _next_bound(units, rise_bytes, bounds) if rise_bytes > LEAST_RISE else (None, None)
         option = _option(verdict.needed) if longer else None

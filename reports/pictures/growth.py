@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
@@ -127,7 +128,9 @@ def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
         count = process.counts.get(verdict.unit, process.counts[panel.unit])
         first = next(place for place, done in enumerate(process.counts[panel.unit]) if done >= verdict.warmup)
         ends = (first, len(count) - 1)
-        rise = [process.rss[first] - process.rss[0] + verdict.slope * (count[end] - count[first]) for end in ends]
+        # Through the middle of the curve: a step at the tail's begin is none of the rise.
+        height = np.median(np.subtract(panel.risen(process)[first:], verdict.slope * np.asarray(count[first:])))
+        rise = [height + verdict.slope * count[end] for end in ends]
         axes.plot([process.counts[panel.unit][end] for end in ends], [value / unit.size for value in rise], **_FITTED)
     axes.grid(axis="y")
     axes.yaxis.set_major_locator(MaxNLocator(5))

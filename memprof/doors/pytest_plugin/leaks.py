@@ -27,10 +27,10 @@ _NO_LINES = (
 
 @dataclass(frozen=True)
 class LeakAnswer:
-    """The verdict on a test that was called again and again. rise_bytes: by how much its memory rose in all, in the process where that was least."""
+    """The verdict on a test that was called again and again. rise: by how much its memory rose in all, see verdicts.growth.risen."""
 
     verdict: Verdict
-    rise_bytes: int
+    rise: tuple[int, bool]
 
     def needs_more(self, most_bytes: int) -> bool:
         """Whether a longer round would tell more: it is undecided, or flat and more than the limit could hide, which each call may keep, or it grows
@@ -53,7 +53,7 @@ class LeakAnswer:
             return None
         if self.verdict.word == "undecided":
             return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
-        unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
+        unfilled = outlook(self.verdict, self.rise, longer=False).unfilled_cache("call")
         return f"{row.reason}. {unfilled}: then bound it, fill it in a fixture, or give leaks a higher limit"
 
 
@@ -64,7 +64,7 @@ def judge(runs: Sequence[Run]) -> LeakAnswer:
 
     series = [growth.series(work.curve_of(run), run.machine.page_bytes) for run in runs]
     verdict = growth.judge(series)
-    return LeakAnswer(verdict, growth.risen_bytes(series, verdict))
+    return LeakAnswer(verdict, growth.risen(series, verdict))
 
 
 def properties(verdict: Verdict) -> list[tuple[str, object]]:

@@ -299,7 +299,7 @@ class _Grower:
             in_a_line(job.knobs),
             verdict,
             tuple((each.rss[0], each.rss[-1]) for each in series),
-            outlook(verdict, growth.risen_bytes(series, verdict), _cache_bounds(self._order), longer=self._lengthens),
+            outlook(verdict, growth.risen(series, verdict), _cache_bounds(self._order), longer=self._lengthens),
             len(self._request.varied) if kind.varied else 0,
             job.threads,
             runs=tuple(runs),

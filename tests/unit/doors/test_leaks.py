@@ -19,7 +19,7 @@ STEADY = Verdict("steady", "call", high=3.0, tail=1000)
 
 
 def test_growth_names_unfilled_cache_and_remedy():
-    failure = LeakAnswer(GROWS, 64 * MIB).failure(sample_runs.run(), 10 * KIB, 8000)
+    failure = LeakAnswer(GROWS, (64 * MIB, False)).failure(sample_runs.run(), 10 * KIB, 8000)
 
     assert failure == (
         "64.0 KiB more per call, limit 10.0 KiB per call (95%: 63.0 KiB to 65.0 KiB). Memory rose by 64.0 MiB in 1,000 calls. "
@@ -30,7 +30,7 @@ def test_growth_names_unfilled_cache_and_remedy():
 def test_growth_in_freed_memory_is_lower_bound():
     verdict = Verdict("grows", "call", 74.0, 73.0, 75.0, tail=8000, hidden=True)
 
-    failure = LeakAnswer(verdict, 578 * KIB).failure(sample_runs.run(), 0, 8000)
+    failure = LeakAnswer(verdict, (578 * KIB, False)).failure(sample_runs.run(), 0, 8000)
 
     assert failure is not None and failure.startswith(
         "at least 74 B more per call, limit 0 B per call (95%: 73 B to 75 B in use, in memory that was freed before). Memory rose by 578.0 KiB in"
@@ -38,7 +38,7 @@ def test_growth_in_freed_memory_is_lower_bound():
 
 
 def test_undecided_names_what_test_can_change():
-    failure = LeakAnswer(UNDECIDED, 0).failure(sample_runs.run(), 0, 8000)
+    failure = LeakAnswer(UNDECIDED, (0, False)).failure(sample_runs.run(), 0, 8000)
 
     assert failure is not None and failure.startswith("undecided after 6,000 calls: its memory moves too much")
     assert "32,000" not in failure
@@ -47,7 +47,7 @@ def test_undecided_names_what_test_can_change():
 
 @pytest.mark.parametrize("allowed", [65 * KIB, 1 * MIB])
 def test_growth_within_limit_passes(allowed):
-    assert LeakAnswer(GROWS, 64 * MIB).failure(sample_runs.run(), allowed, 8000) is None
+    assert LeakAnswer(GROWS, (64 * MIB, False)).failure(sample_runs.run(), allowed, 8000) is None
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_undecided_growth_has_no_rate(verdict, properties):
     ids=["close", "wide", "within the limit"],
 )
 def test_flat_verdict_that_hides_much_needs_more(hidden_bytes, allowed, more):
-    assert LeakAnswer(Verdict("steady", "call", high=hidden_bytes, tail=1000), 0).needs_more(allowed) is more
+    assert LeakAnswer(Verdict("steady", "call", high=hidden_bytes, tail=1000), (0, False)).needs_more(allowed) is more
 
 
 def test_growth_in_freed_memory_is_confirmed():
-    assert LeakAnswer(Verdict("grows", "call", 48.0, 47.0, 49.0, tail=1000, hidden=True), 48 * KIB).needs_more(0)
-    assert not LeakAnswer(GROWS, 64 * MIB).needs_more(0)
+    assert LeakAnswer(Verdict("grows", "call", 48.0, 47.0, 49.0, tail=1000, hidden=True), (48 * KIB, True)).needs_more(0)
+    assert not LeakAnswer(GROWS, (64 * MIB, False)).needs_more(0)
 
 
 def test_lines_that_allocate_growth_named():

@@ -14,7 +14,7 @@ PROMPTS = CacheBound("prompt_cache", 8 * GIB, "bytes")
 
 
 def test_growth_names_larger_cache():
-    prospects = outlook(GROWS, 500 * MIB)
+    prospects = outlook(GROWS, (500 * MIB, False))
 
     assert prospects == Outlook(("bounded",), 8000, 500 * MIB, needed=20_000, shown=12_000, option="--budget 20000")
     assert prospect(GROWS, prospects) == (
@@ -23,7 +23,7 @@ def test_growth_names_larger_cache():
 
 
 def test_growth_of_fixed_work_names_longer_run():
-    prospects = outlook(GROWS, 500 * MIB, longer=False)
+    prospects = outlook(GROWS, (500 * MIB, False), longer=False)
 
     assert prospects.option is None
     assert prospect(GROWS, prospects).endswith(
@@ -42,17 +42,17 @@ def test_growth_of_fixed_work_names_longer_run():
     ],
 )
 def test_growth_stops_at_first_bound_ahead(bounds, first, filled, needed):
-    prospects = outlook(GROWS, 500 * MIB, bounds)
+    prospects = outlook(GROWS, (500 * MIB, False), bounds)
 
     assert (prospects.bound, prospects.bound_units, prospects.needed) == (first, filled, needed)
 
 
 def test_growth_bound_in_words():
-    said = prospect(GROWS, outlook(GROWS, 500 * MIB, (PROMPTS, CacheBound("texts", 64 * MIB, "bytes"))))
+    said = prospect(GROWS, outlook(GROWS, (500 * MIB, False), (PROMPTS, CacheBound("texts", 64 * MIB, "bytes"))))
 
     assert "If it is the cache that prompt_cache bounds, it stops at 8.00 GiB, after about 131,072 requests." in said
     assert "It is not the cache of texts alone, which is bounded at 64.0 MiB." in said
-    entries = prospect(GROWS, outlook(GROWS, 500 * MIB, (CacheBound("kernels", 9000, "entries"),)))
+    entries = prospect(GROWS, outlook(GROWS, (500 * MIB, False), (CacheBound("kernels", 9000, "entries"),)))
     assert "it stops at 9,000 entries." in entries
 
 
@@ -69,7 +69,7 @@ def test_growth_bound_in_words():
 def test_bound_reached_named(bound, reached):
     verdict = Verdict("bounded", "request", high=4.0, warmup=203, rise_bytes=65 * MIB, tail=997)
 
-    prospects = outlook(verdict, 65 * MIB, (bound,))
+    prospects = outlook(verdict, (65 * MIB, False), (bound,))
 
     assert prospects.bound == (bound if reached else None)
     assert (prospects.to, prospects.needed, prospects.slope_bytes) == (("grows",), 4800, 4.0)
@@ -80,17 +80,17 @@ def test_bound_reached_named(bound, reached):
 def test_undecided_needs_same_run_as_verdict():
     verdict = Verdict("undecided", "shape", tail=2000, rise_bytes=470 * MIB, reason="it rose late, in few steps", needed=8000)
 
-    prospects = outlook(verdict, 470 * MIB, (PROMPTS,))
+    prospects = outlook(verdict, (470 * MIB, False), (PROMPTS,))
 
     assert prospects.to == ("steady", "bounded", "grows")
     assert (prospects.needed, prospects.option, prospects.bound) == (8000, "--budget 8000", PROMPTS)
     assert "it stops at 8.00 GiB" in prospect(verdict, prospects)
-    assert outlook(verdict, 100, (PROMPTS,)).bound is None
-    assert outlook(Verdict("undecided", "shape", reason="1 of 3 processes were measured"), 0).option is None
+    assert outlook(verdict, (100, False), (PROMPTS,)).bound is None
+    assert outlook(Verdict("undecided", "shape", reason="1 of 3 processes were measured"), (0, False)).option is None
 
 
 def test_steady_says_what_could_hide():
-    prospects = outlook(Verdict("steady", "iteration", high=3.0, tail=2000), 0)
+    prospects = outlook(Verdict("steady", "iteration", high=3.0, tail=2000), (0, False))
 
     assert prospects == Outlook(("bounded", "grows"), 2000, 0, 3.0, 8000, None, "--budget 8000")
     assert prospect(Verdict("steady", "iteration", high=3.0, tail=2000), prospects) == ""

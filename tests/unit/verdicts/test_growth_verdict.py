@@ -522,7 +522,7 @@ def test_flat_verdict_names_what_freed_memory_can_hide(each, least):
 def test_rise_in_freed_memory_is_that_of_bytes_in_use():
     processes = [heap_of(lambda done: 17000 * done)] * 3
 
-    assert growth.risen_bytes(processes, judge(processes)) == 17000 * 200
+    assert growth.risen(processes, judge(processes)) == (17000 * 200, True)
 
 
 def test_rate_counts_freed_memory_beside_resident():
@@ -534,7 +534,33 @@ def test_rate_counts_freed_memory_beside_resident():
     assert verdict.word == "grows" and not verdict.hidden
     assert verdict.slope == verdict.high == pytest.approx(17000, rel=0.01)
     assert verdict.low == pytest.approx(10000, rel=0.01)
-    assert growth.risen_bytes(processes, verdict) == 17000 * 200
+    assert growth.risen(processes, verdict) == (17000 * 200, True)
+
+
+def leak_behind_step(free: int) -> Series:
+    """A cache of 3 MiB that is filled at once, and a leak of 17 kB per unit, in a heap with so many freed bytes at first."""
+
+    def used(done: int) -> float:
+        return 3 * MIB * (done > 1) + 17000 * done
+
+    done = list(range(201))
+    kept = [max(0, free - round(used(each))) for each in done]
+    resident = [50 * MIB + round(used(each)) - free + kept[each] for each in done]
+    return Series(
+        {"iteration": done}, resident, [20 * MIB] * 201, LOOKS, [2 * MIB + round(used(look)) for look in LOOKS], [kept[look] for look in LOOKS]
+    )
+
+
+@pytest.mark.parametrize("free", [0, MIB, 3 * MIB, 5 * MIB, 8 * MIB])
+def test_step_at_first_is_no_part_of_rate(free):
+    """Whatever part of both was freed memory before."""
+    processes = [leak_behind_step(free)] * 3
+
+    verdict = judge(processes)
+
+    assert verdict.word == "grows", verdict
+    assert verdict.slope == pytest.approx(17000, rel=0.03) and verdict.where == "in use"
+    assert growth.risen(processes, verdict) == (3 * MIB + 17000 * 200, free > 0)
 
 
 def test_growth_in_freed_memory_needs_all_processes():
