@@ -183,9 +183,12 @@ def xnnpack(facts: Facts) -> Iterator[Finding]:
         evidence.append(
             f"{format_bytes(look.size(MODEL_FILE))} of the model's file stay resident beside them, clean: the kernel can drop these"
         )
+    # Kernels have no use for numbers of half the size: they are converted in any case.
+    converted = sum(copy.bytes for copy in look.held if copy.where == ANONYMOUS and copy.converted and not copy.freed)
+    others = "hold one copy of the weights, converted" if 2 * converted >= repacked else "compute from the file's own pages"
     proposals = (
         *facts.propose("let XNNPACK keep its repacked weights in a file and map that", api="compiled_model", weight_cache="on"),
-        *facts.propose("switch XNNPACK off: the other kernels compute from the file's own pages", xnnpack="off"),
+        *facts.propose(f"switch XNNPACK off: the other kernels {others}", xnnpack="off"),
     )
     if facts.runtime.name == COMMAND:
         evidence.append("panels that begin with their bias are XNNPACK's")

@@ -141,7 +141,7 @@ def _finding(profile: HeapProfile, table: SiteSeries) -> str:
     sizes = table.values[:, at_peak[0]].tolist()
     size, total = max(sizes), profile.peak.total_bytes
     names = [
-        lettering.shortened(lettering.readable(site.text), _CHART, style.HEADING, "bold")
+        _title_name(site.text)
         for site, own in sorted(zip(table.sites, sizes, strict=True), key=lambda entry: -entry[1])
         if format_bytes(own) == format_bytes(size)
     ]
@@ -150,6 +150,18 @@ def _finding(profile: HeapProfile, table: SiteSeries) -> str:
         return f"{names[0]}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}{others}"
     where = phrases.in_phase(profile, profile.peak)
     return f"{names[0]} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){others}{where}"
+
+
+def _title_name(site: str) -> str:
+    """A site's name, shortened to fit. The offset of a place without a symbol stays: without it the name is that of the whole library."""
+    name, plus, offset = lettering.readable(site).rpartition("+0x")
+    place = plus + offset
+    room = _CHART - lettering.width(place, style.HEADING, "bold")
+    return (
+        lettering.shortened(name, room, style.HEADING, "bold") + place
+        if plus
+        else lettering.shortened(offset, _CHART, style.HEADING, "bold")
+    )
 
 
 def _fills(areas: Sequence[SiteArea]) -> list[Fill]:

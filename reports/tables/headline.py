@@ -134,7 +134,7 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
     peak = next(row for row in rows if row.phase == PEAK)
     below = _below(ground(sides[0], sides[1]), modes.differences(peak.base, peak.head))
-    return f"{what}: {_peak(peak, phases)}{_in(phases)}{at_end}{f'; {below}' if below else ''}{_stays(sides[1])}."
+    return f"{what}: {_peak(peak, phases)}{_in(phases)}{at_end}{f'; {below}' if below else ''}{_stays(sides[1], sides[0])}."
 
 
 def _below(below: Ground, changes: Sequence[float]) -> str:
@@ -193,10 +193,17 @@ def size(row: Row) -> str:
     return f"{'≥' if row.swapped else '' if row.exact else '~'}{modes.of_row(row)}"  # as in the tables
 
 
-def _stays(group: Sequence[Run]) -> str:
-    """What stays after release; of a sample in modes each of them."""
+def _stays(group: Sequence[Run], before: Sequence[Run] = ()) -> str:
+    """What stays after release; of a sample in modes each of them. before: the runs of an earlier release, named where more or less stayed."""
+    kept, earlier = _kept(group), _kept(before)
+    if not kept:
+        return ""
+    return f"; {kept} stays after release{f', {earlier} before' if earlier and earlier != kept else ''}"
+
+
+def _kept(group: Sequence[Run]) -> str:
     kept = [max(statistics.median(mode), 0) for mode in kept_modes(group)]
-    return f"; {' or '.join(format_bytes(size) if size else 'nothing' for size in kept)} stays after release" if kept else ""
+    return " or ".join(format_bytes(size) if size else "nothing" for size in kept)
 
 
 def _above(peak: Row, group: Sequence[Run]) -> str:

@@ -158,6 +158,16 @@ def test_page_opens_at_peak(viewer):
     assert "net::Weights::read" in said and "libnet" in said and "60.0 MiB, 60.0% of the snapshot" in said
 
 
+def test_site_absent_from_snapshot_is_not_nothing(viewer):
+    """The tool lists no small place, and a site may be among them."""
+    viewer.open(profile((0, {("a",): 90, ("b",): 10}), (1, {("a",): 20, ("(below)",): 5})))
+    assert "none listed there" not in viewer.find("#list-0").text
+
+    viewer.chart(1)
+
+    assert "none listed there, 5.0 MiB at most" in viewer.find("#list-0").text
+
+
 def test_click_on_snapshot_shows_tree(viewer):
     viewer.open(usual())
     before, boxes = viewer.pixels("tree-0"), viewer.tree("boxes")

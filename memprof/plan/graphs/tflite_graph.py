@@ -284,6 +284,7 @@ class _Subgraph:
         self._tensors: list[Activation] = []
         self._numbers: dict[int, int] = {}
         self._constants: dict[int, int] = {}
+        self._empty: set[int] = set()  # constants of no element, such as the shape of a scalar
 
     def read(self) -> Graph:
         flat, path = self._flat, self._reader._path
@@ -340,6 +341,8 @@ class _Subgraph:
         number = self._reader.constant(table, self._name(index), tflite_file.type_name(self._flat, table), shape)
         if number is not None:
             self._constants[index] = number
+        elif 0 in shape:
+            self._empty.add(index)
 
     def _tensor(self, index: int) -> int:
         if index not in self._numbers:
@@ -372,7 +375,7 @@ class _Subgraph:
             self._reader._custom[kind.removeprefix("custom.")] += 1
         elif kind.startswith("operator "):
             self._reader._unknown.append(Unknown(f"{kind}, which no schema known here has", (name,)))
-        activations = [index for index in inputs if index not in self._constants]
+        activations = [index for index in inputs if index not in self._constants and index not in self._empty]
         reads = [self._tensor(index) for index in dict.fromkeys(activations)]
         writes = [self._tensor(index) for index in dict.fromkeys(outputs)]
         return Operator(

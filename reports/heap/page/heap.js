@@ -431,6 +431,9 @@
     const stack = file.stacks[state.areas];
     const point = state.files[place].point;
     if (!stack || point < 0) return;
+    // A site that is not listed may still hold what the tool left out.
+    const unlisted = stack.kinds.reduce((sum, kind, row) => (kind === "unlisted" ? sum + stack.values[row][point] : sum), 0);
+    const none = unlisted ? `none listed there, ${bytes(unlisted)} at most` : "none there";
     const items = stack.names.map((name, row) => {
       const size = stack.values[row][point];
       const beside = stack.modules[row] && stack.modules[row] !== name ? `  ${stack.modules[row]}` : "";
@@ -439,7 +442,7 @@
         { title: stack.full[row] },
         element("i", { style: { background: areaTone(stack, row) } }),
         element("span", { class: "name" }, name, element("span", { class: "muted" }, beside)),
-        element("span", { class: "figure" }, `${bytes(size)} ${percent(size, file.total[point])}`),
+        element("span", { class: "figure" }, size ? `${bytes(size)} ${percent(size, file.total[point])}` : none),
       );
     });
     $(`list-${place}`).replaceChildren(...items.reverse());

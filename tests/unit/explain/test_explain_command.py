@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -600,10 +601,20 @@ def test_explanation_without_look_draws_nothing() -> None:
     assert "Nothing was found" in page.render([sample_runs.run()], explanations=[empty])
 
 
+def test_page_tells_that_proposals_were_not_measured() -> None:
+    made = explanation()
+    bare = tuple(replace(finding, proposals=tuple(replace(each, verified=None) for each in finding.proposals)) for finding in made.findings)
+    unmeasured = replace(made, findings=bare)
+    assert not unmeasured.ranked
+
+    assert "The proposals follow from rules, and none was measured" in page.render([sample_runs.run()], explanations=[unmeasured])
+
+
 def test_explanation_on_page_is_escaped() -> None:
     text = page.render([sample_runs.run()], explanations=[explanation()])
 
     piece = text.partition('<section id="explained"')[2].partition("</section>")[0]
     assert "<b>:" not in piece
+    assert len(re.findall("<ol>", piece)) == 1 and report().ranking(explanation()) in html.unescape(piece)
     assert "&lt;b&gt;" in piece
     assert 'class="waterfall"' in piece

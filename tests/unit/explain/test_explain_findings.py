@@ -123,6 +123,13 @@ def test_xnnpack_repacking() -> None:
     finding = only(facts(TFLITE, phase("EXECUTE", *copies, beyond=90, file=90, repacked=90)))
     assert (finding.rule, finding.bytes) == ("xnnpack", 90 * MIB)
     assert settings(finding) == [{"api": "compiled_model", "weight_cache": "on"}, {"xnnpack": "off"}]
+    assert finding.proposals[1].text.endswith("the other kernels compute from the file's own pages")
+
+
+def test_kernels_beside_xnnpack_convert_weights_of_half_size() -> None:
+    copies = (held("as stored", FILE, 45), replace(held("as stored", ANON, 90), converted="float32"))
+    finding = only(facts(TFLITE, phase("EXECUTE", *copies, beyond=90, file=45, repacked=90)))
+    assert finding.proposals[1].text.endswith("the other kernels hold one copy of the weights, converted")
 
 
 def test_file_mapped_and_read() -> None:

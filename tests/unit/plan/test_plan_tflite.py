@@ -109,6 +109,15 @@ def test_optional_inputs_buffers_packed_types(tmp_path: Path) -> None:
     assert graph.unsized == ("text (a string has no fixed size)",)
 
 
+@pytest.mark.parametrize("buffer", [0, 1], ids=["no buffer", "empty buffer"])
+def test_empty_constant_is_made_by_no_operator(tmp_path: Path, buffer: int) -> None:
+    """The shape of a scalar, which RESHAPE reads."""
+    tensors = [tensor("x", [1]), tensor("shape", [0], buffer, "INT32"), tensor("y", [1])]
+    main = subgraph("main", tensors, [0], [2], [operator(0, [0, 1], [2])])
+    graph = read(write(tmp_path / "m.tflite", ["RESHAPE"], [main], [b""]))
+    assert [operator.reads for operator in graph.operators] == [(0,)]
+
+
 def test_batch_sets_first_dimension(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     zoo.make("mnist", path, format="tflite")

@@ -173,6 +173,13 @@ def test_sentence_of_two_releases_tells_change():
     assert "The smallest of" in headline.of_runs([*made, of_version("1.30")])
 
 
+def test_what_stays_of_two_releases_is_told_of_both():
+    made = [released([of_version(version, extra_mib=27)], mib)[0] for version, mib in (("1.9.2", 12), ("1.20.0", 64))]
+    assert headline.of_runs(made).endswith("; 64.0 MiB stays after release, 12.0 MiB before.")
+    same = [released([of_version(version, extra_mib=27)], 12)[0] for version in ("1.9.2", "1.20.0")]
+    assert headline.of_runs(same).endswith("; 12.0 MiB stays after release.")
+
+
 def test_modes_of_what_stays_are_told():
     made = [released([one], mib)[0] for one, mib in zip(runs(), (64, 64, 12, 64, 12), strict=False)]
     assert "; 12.0 MiB or 64.0 MiB stays after release." in headline.of_runs(made)

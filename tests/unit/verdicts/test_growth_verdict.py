@@ -547,7 +547,12 @@ def leak_behind_step(free: int) -> Series:
     kept = [max(0, free - round(used(each))) for each in done]
     resident = [50 * MIB + round(used(each)) - free + kept[each] for each in done]
     return Series(
-        {"iteration": done}, resident, [20 * MIB] * 201, LOOKS, [2 * MIB + round(used(look)) for look in LOOKS], [kept[look] for look in LOOKS]
+        {"iteration": done},
+        resident,
+        [20 * MIB] * 201,
+        LOOKS,
+        [2 * MIB + round(used(look)) for look in LOOKS],
+        [kept[look] for look in LOOKS],
     )
 
 
