@@ -267,7 +267,7 @@ def _named(container):
 
 
 def _module_words(variables):
-    """A module by its variables, in words. A file that was run as a module of another name, as a runtime's, is told by its own."""
+    """A module by its variables, in words. A file that was run as a module of another name, as a runtime's, has its own."""
     name, file = variables["__name__"], variables.get("__file__")
     return "module " + name if name in sys.modules or not file else os.path.basename(file)
 

@@ -32,7 +32,7 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
     "weights, one copy",
     "weights, further copies",
     "repacked weights",
-    "activations and arenas in use",
+    "other blocks in use",
     "kept by the allocator",
     "other mapped files",
     "other anonymous mappings",

@@ -286,7 +286,7 @@ def _how(name: str, current: ProcessSnapshot, base: ProcessSnapshot | None, tiny
         ONCE: "found by content outside the model's file: the first copy of each tensor as stored",
         AGAIN: "found by content: further copies as stored",
         REPACKED: "found by content: copies in another order or type",
-        IN_USE: f"{in_use}: {walked}{_unseen(tiny)}",
+        IN_USE: f"{in_use}, such as activations, arenas, and copies of weights that are being made: {walked}{_unseen(tiny)}",
         KEPT: f"resident pages of blocks that were freed, and the top of each arena: {walked}",
         FILES: "other mapped files, from smaps",
         MAPPED: "anonymous and shared memory in no block of glibc's allocator: the program's own mappings, or another allocator's",

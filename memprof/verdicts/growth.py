@@ -131,8 +131,8 @@ def series(curve: Curve, page_bytes: int) -> Series:
 
 
 def risen(processes: Sequence[Series], verdict: Verdict) -> tuple[int, bool]:
-    """By how much memory rose in all, in the process where that was least, and whether that is of the bytes in use: more than the resident set, because
-    they filled freed memory too."""
+    """By how much memory rose in all, in the process where that was least, and whether that is of the bytes in use: more than the resident set,
+    because they filled freed memory too."""
     if verdict.hidden:
         return max(0, min(process.used[-1] - process.used[0] for process in processes)), True
     resident = max(0, min(process.rss[-1] - process.rss[0] for process in processes))

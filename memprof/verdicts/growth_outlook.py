@@ -37,8 +37,9 @@ class Outlook(Struct, frozen=True):
 
     to: the words that it could become. units: a cache that is not full, or growth that does not begin, within so much of the unit that counts
     the rows is not ruled out. rise_bytes: how much memory rose meanwhile; in_use: whether that is of the bytes in use, and more than the resident set
-    rose by. slope_bytes: growth of less than this for each unit of the verdict is not ruled out either; 0 for a verdict of growth. needed: how much of the first unit would tell, None if no longer run does. shown: a
-    bound within so much of it would then be seen. option: what asks `memprof grow` for it, None if the work cannot be made longer by it.
+    rose by. slope_bytes: growth of less than this for each unit of the verdict is not ruled out either; 0 for a verdict of growth. needed: how much
+    of the first unit would tell, None if no longer run does. shown: a bound within so much of it would then be seen. option: what asks `memprof grow`
+    for it, None if the work cannot be made longer by it.
 
     bound: the setting at whose value growth stops, if its cache is what grows, or that memory has reached, None for none. bound_units: how much of
     the first unit fills it. passed: settings whose bound memory has left behind, so that their caches alone are not what grows.

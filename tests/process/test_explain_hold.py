@@ -249,7 +249,7 @@ def explained(memprof, tmp_path: Path, *words: str):
 
 def in_use(answer: dict, phase: str) -> int:
     slices = next(look["slices"] for look in answer["phases"] if look["name"] == phase)
-    return sum(part["bytes"] for part in slices if part["name"] == "activations and arenas in use")
+    return sum(part["bytes"] for part in slices if part["name"] == "other blocks in use")
 
 
 @pytest.mark.parametrize(

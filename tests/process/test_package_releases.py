@@ -112,7 +112,7 @@ def test_bisect_of_program(index, memprof, tmp_path: Path, monkeypatch: pytest.M
     assert step["also"] == ["needed 1.0 → 2.0"]
     # 10 MiB more of a bytearray, by two looks at the program.
     grown = re.fullmatch(
-        r"What changed at the peak of RUN: activations and arenas in use \+(\d+\.\d) MiB; all slices together .* MiB, the step .* MiB\.",
+        r"What changed at the peak of RUN: other blocks in use \+(\d+\.\d) MiB; all slices together .* MiB, the step .* MiB\.",
         told["sentences"][2],
     )
     assert grown is not None and 8 <= float(grown[1]) <= 11, told["sentences"]
