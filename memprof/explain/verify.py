@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -106,30 +106,44 @@ def _with_pairs(
 ) -> tuple[Explanation, bool]:
     """The explanation with a proposal for each of the best pairs of settings that nobody proposed together, in the finding of the better one, and
     whether nothing interrupted that. saving: settings that saved PEAK in a single run, the best first. Another runtime is paired with the best
-    setting alone."""
+    setting, with the best pair, and with the best that a rule proposes together."""
     known = {frozenset(proposal.settings.items()) for proposal in _proposed(explanation).values()}
-    best = _one_per_knob(advice for advice in saving if len(advice.settings) == 1 and RUNTIME not in advice.settings)[:_PAIRED]
-    runtimes = [advice for advice in saving if RUNTIME in advice.settings]
-    pairs = {}
-    for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
-        both = {**first.settings, **second.settings}
-        if len(both) == 2 and frozenset(both.items()) not in known and not any(runtime.lacks(both)):
-            pairs[_name(both)] = first, Advice("both: each saved PEAK in a run by itself", both, calls=_calls(first, second))
-    tried = {name: pair.settings for name, (_, pair) in pairs.items() if RUNTIME not in pair.settings}
-    if len(tried) > _PAIRS:
-        progress.say(f"{explanation.model.name}: trying {counted(len(tried), 'pair')} of settings once each")
-        trials = _tried(replace(suite, repeats=1), variant, tried, progress, keep)
+    of_knobs = [advice for advice in saving if RUNTIME not in advice.settings]
+    best = _one_per_knob(advice for advice in of_knobs if len(advice.settings) == 1)[:_PAIRED]
+    pairs = _together(itertools.combinations(best, 2), known, runtime)
+    if len(pairs) > _PAIRS:
+        progress.say(f"{explanation.model.name}: trying {counted(len(pairs), 'pair')} of settings once each")
+        trials = _tried(replace(suite, repeats=1), variant, {name: pair.settings for name, (_, pair) in pairs.items()}, progress, keep)
         explanation = trials.noted(explanation, progress)
         if not trials.complete:
             return explanation, False
         peaks = trials.peaks
-        for name in sorted(tried, key=lambda name: peaks.get(name, math.inf))[_PAIRS:]:
-            del pairs[name]
+        pairs = {name: pairs[name] for name in sorted(pairs, key=lambda name: peaks.get(name, math.inf))[:_PAIRS]}
+    runtimes = [advice for advice in saving if RUNTIME in advice.settings]
+    partners = [*best[:1], *[pair for _, pair in pairs.values()][:1], *[advice for advice in of_knobs if len(advice.settings) > 1][:1]]
+    pairs |= _together(itertools.product(runtimes, partners), known, runtime)
     findings = list(explanation.findings)
     for first, pair in pairs.values():
         place = next(number for number, finding in enumerate(findings) if first in finding.proposals or finding.rule == TRIED)
         findings[place] = replace(findings[place], proposals=(*findings[place].proposals, pair))
     return replace(explanation, findings=tuple(findings)), True
+
+
+def _together(
+    pairs: Iterable[tuple[Advice, Advice]], known: Collection[frozenset[tuple[str, str]]], runtime: Runtime
+) -> dict[str, tuple[Advice, Advice]]:
+    """Of those pairs whose settings can act together and that nobody proposed, the first of both and the proposal, by its name."""
+    found = {}
+    for first, second in pairs:
+        both = {**first.settings, **second.settings}
+        if (
+            len(both) == len(first.settings) + len(second.settings)
+            and frozenset(both.items()) not in known
+            and not any(runtime.lacks(both))
+        ):
+            words = "together: each saved PEAK in a run by itself" if len(both) > 2 else "both: each saved PEAK in a run by itself"
+            found[_name(both)] = first, Advice(words, both, calls=_calls(first, second))
+    return found
 
 
 def _calls(first: Advice, second: Advice) -> tuple[str, ...]:

@@ -394,7 +394,9 @@ class _Fitter:
         self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
         if run.outcome.status == "timeout":
             patience = format_duration(run.job.timeout_ns)
-            self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
+            too_little = f"{part}: with too little memory runs took longer than "
+            if not any(remark.startswith(too_little) for remark in self._remarks):  # a second time they have twice the time
+                self._remark(f"{too_little}{patience}; they were ended and count as failed.")
 
     def _trial_again(self, late: Run, limit: int, part: str) -> Run:
         """A trial in place of one that was ended by time, with twice the time: if the machine is busy, a run is late with enough memory."""

@@ -226,10 +226,11 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
             elif name not in OWN and name not in numbers:
                 closed = f"; {inputs.fixed_words(model)}" if declared and not _open(declared) else ""
                 known = [*dict.fromkeys([*symbols, *unnamed]), *OWN, *(knob for knob in numbers if runtime.knob(knob))]
-                raise UsageError(
+                unknown = (
                     f"--vary {name}: neither {model.name} nor {_short(runtime.name)} has such a dimension{near_or_all(name, known)}{closed}"
-                    f"{_open_words(declared, dimension)}"
                 )
+                words = _open_words(declared, dimension)
+                raise UsageError(f"{unknown}{'' if unknown.endswith('?') or not words else '.'}{words}")
     if SESSIONS in seen and runtime.native is not None:
         raise UsageError(f"--vary sessions: {runtime.name} has one session in a process; the same runtime through Python can have several")
     found = Space(tuple(dimensions), axes, model)
@@ -242,8 +243,8 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
 
 
 def _open_words(declared: Sequence[inputs.Input], dimension: Dimension) -> str:
-    """The inputs with open dimensions, as `--shape` writes them, and the words that give their first ones the range of a dimension; empty where none
-    is open."""
+    """A sentence with the inputs that have open dimensions, as `--shape` writes them, and the words that give their first ones the range of a
+    dimension. Of a single open dimension it has these words alone. Empty where none is open."""
     names = {place: name for name, places in _open(declared).items() for place in places}
     if not names:
         return ""
@@ -256,7 +257,8 @@ def _open_words(declared: Sequence[inputs.Input], dimension: Dimension) -> str:
     together = ",".join(dict.fromkeys(name for (_, axis), name in names.items() if axis == first))
     values = f"{dimension.low}..{dimension.high}" if dimension.varies else str(dimension.low)
     step = f":{dimension.step}" if dimension.step > 1 else ""
-    return f". Open are {inputs.listed(texts)}: such as --vary {together}={values}{step}"
+    option = f"--vary {together}={values}{step}"
+    return f" Write {option}" if len(set(names.values())) == 1 else f" Open are {inputs.listed(texts)}: such as {option}"
 
 
 def _open(declared: Sequence[inputs.Input]) -> dict[str, list[tuple[str, int]]]:

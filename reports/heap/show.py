@@ -160,8 +160,9 @@ class _ProfilePage(terminal.TextPage):
         self._tree(shown)
         by: By = look.by if look.by != "module" else "function"
         sites = [row for row in top(self.profile, shown, by, look.fold) if row.own_bytes > 0]
-        self._rows(f"Largest allocation sites of snapshot {shown.index}, by {by}", sites, shown.tree.bytes[0])
-        self._rows(f"Modules of snapshot {shown.index}", modules, shown.tree.bytes[0])
+        tables = (f"Largest allocation sites of snapshot {shown.index}, by {by}", sites), (f"Modules of snapshot {shown.index}", modules)
+        for title, rows in reversed(tables) if look.by == "module" else tables:
+            self._rows(title, rows, shown.tree.bytes[0])
 
     def _ascii(self, text: str) -> str:
         return text if self.unicode else text.replace("…", "~")

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from memprof.base import terminal_text
 from memprof.base.errors import InputError
@@ -87,6 +87,7 @@ def picture(fitted: Fitted) -> Figure:
 
 _TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
 _HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "none"}
+_FEW_TICKS = 50  # the ratio of latencies below which powers of ten alone would be one tick or two
 _NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
 _KINDS: dict[str, dict[str, Any]] = {
     "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
@@ -101,6 +102,7 @@ def _latency_axis(axes: Axes, values: Sequence[float], time: Unit, iterates: boo
         axes.set_yscale("log")
         axes.set_ylim(min(values) / 1.5, max(values) * 1.5)
         axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(values) < _FEW_TICKS * min(values) else (1,)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         caption += ", logarithmic"
     else:

@@ -402,6 +402,8 @@ def test_open_dimensions_named_with_words(tmp_path, memprof):
     done = memprof("scale", model(tmp_path, ("unk_1", 21), ("unk_2", "length"), (3,)), "-r", "onnxruntime", "--vary", "batch=1..8:2")
     assert done.returncode == 2
     assert done.stderr.endswith(". Open are x=unk_1,21 y=unk_2,length: such as --vary unk_1,unk_2=1..8:2\n")
+    done = memprof("scale", model(tmp_path, ("", 3)), "-r", "onnxruntime", "--vary", "xx.0=1..4")
+    assert done.stderr.endswith("such a dimension; did you mean x.0? Write --vary x.0=1..4\n")
 
 
 def test_dimension_fixed_not_proposed(tmp_path, memprof):

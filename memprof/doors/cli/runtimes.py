@@ -71,7 +71,8 @@ def _knobs(knobs: list, in_program: bool) -> None:  # type: ignore[type-arg]
     """Print knobs. in_program: also what a program writes for each value."""
     for knob in knobs:
         default = f", default {knob.default}" if knob.default is not None else ""
-        click.echo(f"    {knob.name}={knob.shown_values}  ({knob.acts}{default})")
+        needs = "".join(f", needs {name}={value}" for name, value in knob.needs.items())
+        click.echo(f"    {knob.name}={knob.shown_values}  ({knob.acts}{default}{needs})")
         click.echo(f"        {knob.meaning}")
         for value, words in knob.calls.items() if in_program else ():
             click.echo(f"        {value} in a program: {words}")

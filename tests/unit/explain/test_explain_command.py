@@ -231,6 +231,34 @@ def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch, need
     assert ["".join(proposal.settings) for proposal in verified.ranked] == ["cd", "ad", "a", "b", "c"]
 
 
+def test_other_runtime_is_paired_with_the_best_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of all was the native runtime with both knobs, which alone and in pairs save less."""
+    saved = {"a": 30, "b": 28, "runtime": 25}
+    knobs = [Knob(name, ("on", "off"), "on", "load", "") for name in ("a", "b")]
+    planned: list[Suite] = []
+
+    def plan(suite: Suite) -> Plan:
+        planned.append(suite)
+        order = SimpleNamespace(runtime=Runtime("mine", knobs=tuple(knobs)))
+        return Plan((order,) * len(suite.variants) * (suite.repeats or 1), ())  # type: ignore[arg-type]
+
+    def measure(orders, progress, keep):
+        for repeat in range(planned[-1].repeats or 1):
+            for variant in planned[-1].variants:
+                peak = 120 - sum(size for name, size in saved.items() if f"{name}=" in (variant.name or ""))
+                yield sample_runs.run(variant.name or "", repeat, memory={"STARTUP": (20, 20), "EXECUTE": (peak, peak)})
+
+    monkeypatch.setattr(verify, "plan", plan)
+    monkeypatch.setattr(verify, "described", lambda name: Runtime(name, knobs=tuple(knobs)))
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    (finding,) = explanation().findings
+    native = replace(finding, proposals=(Advice("no interpreter", {records.RUNTIME: "mine-native"}),))
+    verified = verify.verify(explanation(findings=(native,)), Suite(repeats=5), Variant("mine"), recorder_runs.Silent(), lambda line: None)
+
+    best = next(proposal for proposal in verified.ranked if records.RUNTIME in proposal.settings)
+    assert set(best.settings) == {"runtime", "a", "b"} and best.text.startswith("together: ")
+
+
 def test_rise_with_iterations_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """PEAK of few iterations says little of a setting that needs more in each: the report says so beside what it saves."""
     (finding,) = explanation().findings
