@@ -35,13 +35,14 @@ _HOME = os.path.dirname(os.path.dirname(_OWN))
 _MEMPROF = (_HOME if os.path.basename(_HOME) == "memprof" else os.path.join(_HOME, "memprof")) + os.sep
 _MARKS = "memprof_marks.py"  # people copy it
 _FREED_KEYS = 80  # PyDict_MAXFREELIST in dictobject.c
-_CONTAINERS = (list, dict, set, collections.deque)
+_LRU_CACHE = type(functools.lru_cache(maxsize=None)(len))
+_NAMED = (list, dict, set, collections.deque, collections.defaultdict, collections.OrderedDict, _LRU_CACHE)
 # Many, and what they hold is in a dict of theirs, or lives on only while they run.
 _NO_HOLDERS = frozenset(
     (type, abc.ABCMeta, types.ModuleType, types.FrameType, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
     + (types.WrapperDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType, property, classmethod, staticmethod)
 )
-_MOST_LOOKED_FOR = 64  # things at once: gc compares each reference with all of them
+_MOST_LOOKED_FOR = 64  # things at once, or twice as many: gc compares each reference with all of them
 _LEVELS = 8  # of things inside of one another, from what holds an object to a container with a name
 _MOST_NAMED = 5  # of the containers with the most objects, of which one may have a name
 _LOSES_INSTANCES, _MANAGED_DICT = sys.version_info[:2] == (3, 11), 1 << 4
@@ -151,48 +152,54 @@ def _holder(found, number, untracked):
     """The name of the container that holds most of a number of blocks, or most of what holds them, up to some levels; None if there is none. found:
     what holds any of them, with the count of those that it holds. untracked: see `_things`."""
     name = _name_of_most(found, max(_LEAST_HELD, number / _MOST_BLOCKS))
-    if name is not None or len(found) < _LEAST_HELD:
+    whole = sum(count for count, _ in found)
+    if name is not None or whole < _LEAST_HELD:
         return name
-    inner = _sample([thing for _, thing in found])
-    least = max(_LEAST_HELD, len(inner) / 2)
+    sample = _sample(found, whole)
+    weights = [weight for weight, _ in sample]
+    inner = [thing for _, thing in sample]
     reached = {id(thing): {place} for place, thing in enumerate(inner)}
     for _ in range(_LEVELS):
-        inner = _around(inner, reached, untracked)
-        name = _name_of_most([(len(reached[id(thing)]), thing) for thing in inner], least)
-        if name is not None or not inner:
+        held = [(sum(weights[place] for place in reached[id(thing)]), thing) for thing in _around(inner, reached, untracked)]
+        name = _name_of_most(held, whole / 2)
+        if name is not None or not held:
             return name
+        inner = [thing for _, thing in sorted(held, key=lambda pair: -pair[0])[:_MOST_LOOKED_FOR]]
     return None
+
+
+def _sample(found, whole):
+    """Some of many things, with what each stands for: all that hold much, and of the others one in so many."""
+    large = [pair for pair in found if pair[0] * _MOST_LOOKED_FOR >= whole]
+    small = [pair for pair in found if pair[0] * _MOST_LOOKED_FOR < whole]
+    one_in = -(-len(small) // _MOST_LOOKED_FOR)
+    return large + [(count * one_in, thing) for count, thing in small[:: one_in or 1]]
 
 
 def _name_of_most(found, least):
     """The name of the container that holds most, of those that have one and hold enough; None if none does. found: a count with each thing."""
-    large = [(count, thing) for count, thing in found if count >= least and type(thing) in _CONTAINERS]
+    large = [(count, thing) for count, thing in found if count >= least and type(thing) in _NAMED]
     names = (_named(thing) for _, thing in sorted(large, key=lambda pair: -pair[0])[:_MOST_NAMED])
     return next((name for name in names if name is not None), None)
 
 
 def _around(inner, reached, untracked):
-    """What holds these things, as far as more of the first things are inside it than was known. Of many a sample is looked at. reached: which of the
-    first things are inside a thing, by its id; what is found is added."""
-    sample = {id(thing): thing for thing in _sample(inner)}
-    referrers = gc.get_referrers(*sample.values())
-    for number in sample:
+    """What holds these things, as far as more of the first things are inside it than was known. reached: which of the first things are inside a
+    thing, by its id; what is found is added."""
+    numbers = {id(thing) for thing in inner}
+    referrers = gc.get_referrers(*inner)
+    for number in numbers:
         referrers += untracked.get(number, ())
     around = []
     for thing in referrers:
-        if type(thing) in _NO_HOLDERS or _is_tracers(thing):
-            continue
-        inside = set().union(*(reached[id(child)] for child in _contents(thing) if id(child) in sample))
+        if (type(thing) in _NO_HOLDERS and type(thing) is not types.FunctionType) or _is_tracers(thing) or _is_variables(thing):
+            continue  # of a function it is the closure
+        inside = set().union(*(reached[id(child)] for child in _contents(thing) if id(child) in numbers))
         known = reached.setdefault(id(thing), set())
         if not inside <= known:
             known |= inside
             around.append(thing)
     return around
-
-
-def _sample(things):
-    """Some of many things, at even distances."""
-    return things[:: -(-len(things) // _MOST_LOOKED_FOR) or 1]
 
 
 def _things(untracked):
@@ -248,9 +255,11 @@ def _lines(stack):
 def _named(container):
     """A container by its kind, its name and what has it under that name, in words; None if nothing does."""
     kind = type(container).__name__
+    if type(container) is _LRU_CACHE:
+        return "the lru_cache of %s.%s" % (container.__module__, container.__qualname__)
     referrers = gc.get_referrers(container)
     for referrer in referrers:
-        if isinstance(referrer, dict) and "__name__" in referrer and "__spec__" in referrer:  # a module's variables
+        if _is_variables(referrer):
             variable = _key_of(container, referrer)
             if variable is not None:
                 return "the %s `%s` of %s" % (kind, variable, _module_words(referrer))
@@ -264,6 +273,11 @@ def _named(container):
                 of = "class" if isinstance(owner, type) else "an object of class"
                 return "the %s `%s` of %s %s.%s" % (kind, variable, of, owner_class.__module__, owner_class.__qualname__)
     return None
+
+
+def _is_variables(thing):
+    """Whether it is the dict of a module's variables."""
+    return type(thing) is dict and "__name__" in thing and "__spec__" in thing
 
 
 def _module_words(variables):

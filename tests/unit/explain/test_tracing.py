@@ -177,13 +177,29 @@ def leaf(number):
         "kept.append(Box([leaf(number), leaf(number), leaf(number)]))",
         "kept.append({'a': {'b': {'c': {'d': str(number) * 500}}}})",  # most of the dicts are none that gc tracks
         "first = Box(None); first.inner = Box([first, leaf(number)]); kept.append(first)",  # a circle
+        "kept or kept.append({}); kept[0][number] = 'x' * number",  # one dict that grows inside it
+        "text = 'x' * number; kept.append(lambda: text)",
     ],
-    ids=["objects", "lists in objects", "dicts", "circle"],
+    ids=["objects", "lists in objects", "dicts", "circle", "value", "closures"],
 )
 def test_container_far_around_objects_named(call, grown_lines):
     held = grown_lines("far_around", f"{BOX}def call(number):\n    {call}\n")
 
     assert held and {holder for _, holder in held} == {"the list `kept` of module far_around"}
+
+
+@pytest.mark.parametrize(
+    ("top", "call", "holder"),
+    [
+        ("seen = collections.defaultdict(set)", "seen['all'].add('x' * number)", "the defaultdict `seen` of module caches"),
+        ("@functools.lru_cache(maxsize=None)\ndef text(number): return 'x' * number", "text(number)", "the lru_cache of caches.text"),
+        ("@functools.lru_cache(maxsize=999)\ndef text(number): return 'x' * number", "text(number)", "the lru_cache of caches.text"),
+    ],
+)
+def test_caches_of_standard_library_named(top, call, holder, grown_lines):
+    held = grown_lines("caches", f"import collections, functools\n{top}\ndef call(number):\n    {call}\n")
+
+    assert [name for _, name in held] == [holder]
 
 
 def test_instance_in_container_is_held_by_it(grown_lines):
