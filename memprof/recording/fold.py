@@ -544,6 +544,13 @@ class _View:
         return remarks
 
 
+_FAILURES = re.compile(r"\b\d+ (?:failed|errors?)\b.* in [\d.]+s")
+
+
 def _last_line(output: bytes) -> str | None:
+    """The last line of an output, behind the first that names what failed where that line only counts it, as pytest's does."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    if named and _FAILURES.search(lines[-1]):
+        return f"{named[0]}; {lines[-1].strip('= ')}"
     return lines[-1] if lines else None

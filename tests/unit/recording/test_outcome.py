@@ -60,6 +60,21 @@ def test_end_is_told_in_words(run: Run, word: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("one\ntwo: no\n\n", "two: no"),
+        ("FAILED t.py::test_a - assert 0\nFAILED t.py::test_b\n==== 2 failed, 3 passed in 0.48s ====\n",
+         "FAILED t.py::test_a - assert 0; 2 failed, 3 passed in 0.48s"),
+        ("ERROR t.py - no module\n1 error in 0.10s\n", "ERROR t.py - no module; 1 error in 0.10s"),
+        ("FAILED to read x\ndone\n", "done"),
+        ("FAILED t.py::test_a\n==== 1 failed, 2 passed in 101.5s (0:01:41) ====\n", "FAILED t.py::test_a; 1 failed, 2 passed in 101.5s (0:01:41)"),
+    ],
+)  # fmt: skip
+def test_last_line_of_output_names_what_failed(output: str, sentence: str) -> None:
+    assert Recording().run(code=1, output=output.encode()).outcome.message == sentence
+
+
+@pytest.mark.parametrize(
     ("timeout_ms", "limit"), [(1000, "1 s"), (250, "0.25 s"), (100.4, "0.1 s"), (0.001, "0 s"), (8000, "8 s"), (90_061.5, "90.061 s")]
 )
 @pytest.mark.parametrize("command", [OWN, CommandStart()])
