@@ -40,6 +40,7 @@ _LATE = 1 / 3  # of the run, from where on a bound was reached so late that a le
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
 _TOGETHER = 1 / 4  # of the run, that may lie between two rows: lines of a fast program are read many at once
+_CLEARLY = 1.1  # the rise of the bytes in use over that of the resident set, from where on it is reported in its place
 _EVEN = 48  # points of the bytes in use at even distances of the work, whose pairs are compared
 _LEAST_LOOKS = 4  # at the bytes in use, that tell more than chance does of a saw-tooth
 _STOPPED = 0.1  # the rate of the second half over that of the first, of bytes in use that rose no longer
@@ -137,7 +138,7 @@ def risen(processes: Sequence[Series], verdict: Verdict) -> tuple[int, bool]:
         return max(0, min(process.used[-1] - process.used[0] for process in processes)), True
     resident = max(0, min(process.rss[-1] - process.rss[0] for process in processes))
     rises = [max([process.rss[-1] - process.rss[0], *_taken(process, range(len(process.looked)))[-1:]]) for process in processes]
-    return max(resident, min(rises)), min(rises) > resident
+    return (min(rises), True) if min(rises) > _CLEARLY * resident else (resident, False)
 
 
 def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:

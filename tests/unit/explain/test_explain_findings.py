@@ -325,7 +325,7 @@ def test_transient_sets_peak() -> None:
     early, grown, without = finding.evidence
     assert early.startswith("PREPARE peaks 50.0 MiB above its end; the look came on the way there, at ")
     assert without == "without that, PEAK is 160.0 MiB, which is 40.0 MiB less"
-    assert "50.0 MiB activations" in grown
+    assert "50.0 MiB other blocks in use" in grown
     assert not any("memprof heap record" in advice.text for advice in finding.proposals)
 
 
@@ -370,7 +370,7 @@ def test_transient_with_phases_inside() -> None:
     assert finding.title == alone.title == "a transient of MODEL_LOAD sets the PEAK"
     assert finding.bytes == alone.bytes == 62 * MIB
     assert "pack runs inside it, and comes to that peak" in finding.evidence
-    assert any(text.startswith("near its peak it had more than at its end: 60.0 MiB activations") for text in finding.evidence)
+    assert any(text.startswith("near its peak it had more than at its end: 60.0 MiB other blocks in use") for text in finding.evidence)
     assert not any("no look came near" in advice.text for advice in finding.proposals), "the look at the end of pack did"
 
 
