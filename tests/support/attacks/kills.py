@@ -320,7 +320,7 @@ def readable(place: sandbox.Place, kill: Kill) -> Iterator[str]:
         if not runs or not runs[0].outcome.ok:
             yield "the run before the kill is lost"
         elif kill.victim != "memprof":
-            yield from failed_in(runs[-1], kill)
+            yield from failed_in(runs[min(role.number, len(runs)) - 1], kill)  # a search goes on with others
     for file in (place.work / "profile").glob("*"):
         if file.suffix != ".json" and place.run("heap", "show", file) not in (0, 5):
             yield f"{file.name}: {place.output('stderr')[-200:]!r}"
