@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from .base.errors import InputError, out_of_memory
+
+_TOO_LITTLE = b"memprof: there is too little memory; ulimit -v may limit it\n"
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
         from .doors.cli import main as command
-    except Exception as error:
+
+        command()
+    except Exception as error:  # of the import, or of what the command line does with an error
         if not out_of_memory(error):
             raise
-        sys.stderr.write("memprof: there is too little memory to start; ulimit -v may limit it\n")
-        sys.stderr.flush()
+        os.write(2, _TOO_LITTLE)
         os._exit(InputError.exit_code)  # what Python does at its exit fails too, and would be told behind the sentence
-    command()
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def address_space_is_limited() -> bool:
     """Whether `ulimit -v` bounds this process."""
     try:
         import resource
-    except ImportError:  # not Linux, or there is no memory to load it either
+    except Exception:  # not Linux, or there is no memory to load it either, which has several names
         return True
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 

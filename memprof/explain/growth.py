@@ -53,6 +53,7 @@ NAMES = {
 }
 _MOST_MAPPINGS = 8
 _ANONYMOUS = "anonymous"
+_UNKNOWN = "in use, kept by the allocator, or other mappings"
 _PYTHON = re.compile(r"(?:lib)?python[\d.]*(?:\.so.*)?$")  # the interpreter or its library
 _NEARLY_ALL = 0.9  # of what is free in a heap
 
@@ -98,8 +99,8 @@ class GrowthParts(Struct, frozen=True):
     first, last: the phases at whose ends they were taken; if inside is true, the moments between which they lie, in words. parts: the slices,
     those that grew most first; their sum is the resident set. arenas: how many arenas beside the main arena have memory, threads how many stacks
     were seen. mappings: mapped files, shared memory and other anonymous mappings that grew, by name. swap: bytes swapped out. complete: whether
-    glibc's chunks could be followed both times; else blocks in use may be among the other mappings. python: whether it is a program of Python, whose
-    objects are in mappings of Python's own.
+    glibc's chunks could be followed both times; else what is the allocator's is one part with the other mappings. python: whether it is a program
+    of Python, whose objects are in mappings of Python's own.
     """
 
     first: str
@@ -154,7 +155,7 @@ def _sentences(grown: GrowthParts) -> Iterator[str]:
     if grown.cause == NAMES[REST] and grown.python and any(name == _ANONYMOUS for name, _ in grown.mappings):
         yield "Python keeps its objects in anonymous mappings of its own, so the growth may be objects in use"
     if not grown.complete:
-        yield "the allocator's blocks could not be followed: memory in use may be among the other mappings"
+        yield "the allocator's blocks could not be followed, so its memory and other mappings are one part"
 
 
 def _pinning(pinned: Pinned) -> Iterator[str]:
@@ -189,6 +190,12 @@ def between(
     # No page counts as the baseline's: a page that was free at first and is in use now did not become a library's.
     phases = [waterfall.account(look, waterfall.unlooked(first), index, files, tiny).phase for look in (first, last)]
     parts = [GrowthPart(NAMES[name], phases[0].size(name), phases[1].size(name)) for name in NAMES]
+    complete = first.heap.complete and last.heap.complete
+    if not complete:  # the blocks of one look may be the other mappings of the other
+        apart = {NAMES[name] for name in (IN_USE, KEPT, REST)}
+        together = [part for part in parts if part.name in apart]
+        whole = GrowthPart(_UNKNOWN, sum(part.before for part in together), sum(part.after for part in together))
+        parts = [whole, *(part for part in parts if part.name not in apart)]
     return GrowthParts(
         first=first.phase,
         last=last.phase,
@@ -199,7 +206,7 @@ def between(
         swap_bytes=(phases[0].swap_bytes, phases[1].swap_bytes),
         pinned=pinned(last),
         mappings=_risen(first, last),
-        complete=first.heap.complete and last.heap.complete,
+        complete=complete,
         python=any(_PYTHON.match(os.path.basename(mapping.path)) for mapping in last.mappings if mapping.is_file),
     )
 

@@ -86,7 +86,8 @@ def _screened(
     names = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])
     best = _one_per_knob(others[name] for name in names if name in others)[:_BEST]
     if best:
-        evidence = (f"each of {counted(len(others), 'value')} that no rule proposes was measured once",)
+        ran = sum(name in trials.runs for name in others)
+        evidence = (f"{counted(ran, 'value')} that no rule proposes {'was' if ran == 1 else 'were'} measured once",)
         saved = round(usual - peaks[_name(best[0].settings)])
         found = Finding(TRIED, "other settings save PEAK", saved, f"{peak.name}/peak", evidence, tuple(best))
         explanation = replace(explanation, findings=(*explanation.findings, found))

@@ -48,6 +48,7 @@ _BAR = 46
 _MOST_TENSORS = 12
 _RSS_PEAK = "rss_peak_bytes"
 RANKED = "Proposals as measured, what saves the most PEAK first"
+_INTERRUPTED = "--verify was interrupted before it measured the proposals together: they are not ranked."
 NOT_MEASURED = "The proposals follow from rules, and none was measured: --verify measures and ranks them."
 # The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
 FILLS = {
@@ -190,11 +191,14 @@ def verdict(proposal: Advice, finding: Finding, bound_bytes: int) -> list[str]:
 
 
 def ranked(explanation: Explanation) -> list[str]:
-    """The measured proposals, the best first, a line each; that none was measured where there are some."""
+    """The measured proposals, the best first, a line each; that none was measured, or not to the end, where there are some."""
     if explanation.ranked:
         return [f"{settings(proposal.settings)}: {_effect(proposal, explanation.peak_bound_bytes)}" for proposal in explanation.ranked]
     proposed = any(proposal.settings for finding in explanation.findings for proposal in finding.proposals)
-    return [NOT_MEASURED] if proposed else []
+    if not proposed:
+        return []
+    tried = any(finding.rule == records.TRIED for finding in explanation.findings)  # each setting once, before all proposals are measured
+    return [_INTERRUPTED if tried else NOT_MEASURED]
 
 
 def ranking(explanation: Explanation) -> str:

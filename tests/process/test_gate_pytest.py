@@ -88,6 +88,9 @@ def test_without_unit():
 @pytest.mark.memprof(limt="1 GiB")
 def test_misspelt(): ...
 
+@pytest.mark.memprof("20 MiB above baseline")
+def test_in_words_of_ini(): ...
+
 @pytest.mark.timeout(2)
 @pytest.mark.memprof(limit="1 GiB")
 def test_late():
@@ -105,7 +108,7 @@ def test_marked_test_limited_in_own_process(pytester, lean):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA")
 
-    done.assert_outcomes(passed=3, failed=5, errors=4, skipped=1, xfailed=1)
+    done.assert_outcomes(passed=3, failed=5, errors=5, skipped=1, xfailed=1)
     done.stdout.fnmatch_lines_random(
         [
             "*test_small PASSED*",
@@ -117,6 +120,7 @@ def test_marked_test_limited_in_own_process(pytester, lean):
             "*AssertionError: not c*",
             "@pytest.mark.memprof: 'lots' is not a size*",
             "@pytest.mark.memprof takes no limt; did you mean limit?",
+            '@pytest.mark.memprof: "20 MiB above baseline" is written as "20 MiB", above_baseline=True',
             "@pytest.mark.memprof has no limit: write *",
             '@pytest.mark.memprof: the limit 40 has no unit, so it is in bytes: write "40 MiB"',
             "*Timeout (>2.0s) from pytest-timeout*",

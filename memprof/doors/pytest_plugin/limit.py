@@ -123,6 +123,8 @@ def _limit(text: str, place: str) -> int:
 
 
 def _size(text: str, place: str) -> int:
+    if place == _PLACE and text.endswith(_ABOVE):
+        raise UsageError(f'{place}: "{text}" is written as "{text.removesuffix(_ABOVE).rstrip()}", above_baseline=True')
     try:
         return parse_bytes(text)
     except UsageError as error:

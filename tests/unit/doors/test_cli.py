@@ -334,3 +334,26 @@ def test_list_option_twice_says_how(memprof):
         "--threads takes one value, and two are given: its values stand together, with commas"
         in memprof("run", "a.onnx", "--threads", "1", "--threads", "2").stderr
     )
+
+
+@pytest.mark.parametrize("error", [MemoryError(), SystemError("error return without exception set")])
+def test_shortage_while_an_error_is_told_is_one_sentence(monkeypatch, error):
+    """What tells of an error may itself need memory that is not there."""
+    from memprof import __main__ as start
+    from memprof.base import errors
+
+    written: list[bytes] = []
+
+    def fails(*words, **rest):
+        raise error
+
+    def ended(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(cli, "main", fails)
+    monkeypatch.setattr(errors, "address_space_is_limited", lambda: True)
+    monkeypatch.setattr(start.os, "write", lambda file, text: written.append((file, text)))
+    monkeypatch.setattr(start.os, "_exit", ended)
+    with pytest.raises(SystemExit) as end:
+        start.main()
+    assert (end.value.code, written) == (5, [(2, b"memprof: there is too little memory; ulimit -v may limit it\n")])

@@ -638,6 +638,15 @@ def test_page_tells_that_proposals_were_not_measured() -> None:
     assert "The proposals follow from rules, and none was measured" in page.render([sample_runs.run()], explanations=[unmeasured])
 
 
+def test_interrupted_trials_are_told() -> None:
+    """Each setting was tried once, the proposals were not measured: neither is "none was measured" true, nor are they ranked."""
+    made = explanation()
+    bare = tuple(replace(finding, proposals=tuple(replace(each, verified=None) for each in finding.proposals)) for finding in made.findings)
+    tried = replace(bare[0], rule=records.TRIED)
+    text = report().render(replace(made, findings=(*bare, tried)))
+    assert "none was measured" not in text and "--verify was interrupted before it measured the proposals together" in text
+
+
 def test_explanation_on_page_is_escaped() -> None:
     text = page.render([sample_runs.run()], explanations=[explanation()])
 
