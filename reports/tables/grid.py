@@ -158,9 +158,9 @@ def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str
     return [text.ljust(width) if place < labels else text.rjust(width) for place, (text, width) in enumerate(zip(row, widths, strict=True))]
 
 
-# A command or an option of memprof, or a name in a program, between backticks, which a sentence for terminals has too; nothing in it would have to be
-# escaped.
-_OWN_CODE = re.compile(r"(`(?:(?:memprof |--)[^`\\|<]*|[A-Za-z_]\w*)`)")
+# A command or an option of memprof between backticks, which a sentence for terminals has too, and the name of a container by the words around it:
+# nothing in either would have to be escaped.
+_OWN_CODE = re.compile(r"(`(?:memprof |--)[^`\\|<]*`|the (?:list|dict|set|deque|defaultdict|OrderedDict) `[A-Za-z_]\w*` of )")
 # A word with an angle bracket in which nothing has to be escaped once it is code, without the stop behind it. A pair of brackets may have blanks
 # between them: `std::vector<long int>&`.
 _IN_BRACKETS = re.compile(r"(?<!\S)([^\s`|\\<]*<(?:(?! )[^`|\\<>\n]*>)?[^\s`|\\]*?)(?=[,.:;]*(?:\s|$))")
