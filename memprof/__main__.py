@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from .base.errors import InputError, out_of_memory
+from .base.errors import TOO_LITTLE_MEMORY, InputError, out_of_memory
 
-_TOO_LITTLE = b"memprof: there is too little memory; ulimit -v may limit it\n"
+_TOO_LITTLE = f"memprof: {TOO_LITTLE_MEMORY}\n".encode()  # made while there is memory
 
 
 def main() -> None:

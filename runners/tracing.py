@@ -42,6 +42,7 @@ _NO_HOLDERS = frozenset(
     (type, abc.ABCMeta, types.ModuleType, types.FrameType, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
     + (types.WrapperDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType, property, classmethod, staticmethod)
 )
+_NO_WAY = _NO_HOLDERS - {types.FunctionType}  # whose closure leads on to what holds the function
 _MOST_LOOKED_FOR = 64  # things at once, or twice as many: gc compares each reference with all of them
 _LEVELS = 8  # of things inside of one another, from what holds an object to a container with a name
 _MOST_NAMED = 5  # of the containers with the most objects, of which one may have a name
@@ -108,12 +109,10 @@ def apart(function):
 def grown(first, last):
     """The rows of the lines whose objects grew, the largest first."""
     lines = {}  # type: dict
-    for stack, (size, blocks) in _changes(first, last):
-        allocating = stack[-1]
-        if _is_memprofs(stack):
+    for frames, (size, blocks) in _changes(first, last):
+        if _is_memprofs(frames):
             continue
-        own = _users_frame(stack)
-        sizes = lines.setdefault((own.filename, own.lineno), {}).setdefault((allocating.filename, allocating.lineno), [0, 0])
+        sizes = lines.setdefault(_users_line(frames), {}).setdefault(frames[0], [0, 0])
         sizes[0] += size
         sizes[1] += blocks
     rows = [_row(line, places) for line, places in lines.items()]
@@ -192,8 +191,8 @@ def _around(inner, reached, untracked):
         referrers += untracked.get(number, ())
     around = []
     for thing in referrers:
-        if (type(thing) in _NO_HOLDERS and type(thing) is not types.FunctionType) or _is_tracers(thing) or _is_variables(thing):
-            continue  # of a function it is the closure
+        if type(thing) in _NO_WAY or _is_tracers(thing) or _is_variables(thing):
+            continue
         inside = set().union(*(reached[id(child)] for child in _contents(thing) if id(child) in numbers))
         known = reached.setdefault(id(thing), set())
         if not inside <= known:
@@ -228,8 +227,8 @@ def _contents(thing):
 
 def _is_tracers(thing):
     """Whether the tracer made it for itself: its lists of all blocks are the longest containers of all."""
-    stack = tracemalloc.get_object_traceback(thing)
-    return stack is not None and stack[-1].filename in _TRACER
+    frames = _tracemalloc._get_object_traceback(thing)
+    return frames is not None and frames[0][0] in _TRACER
 
 
 def _lines_of_attributes(instance):
@@ -237,19 +236,14 @@ def _lines_of_attributes(instance):
 
     For Python 3.11, which looks for the traceback of an instance with attributes at a wrong address, so that it has none: _tracemalloc.c leaves out
     the two pointers in front of gc's header, flag Py_TPFLAGS_MANAGED_DICT."""
-    stacks = (tracemalloc.get_object_traceback(attribute) for attribute in gc.get_referents(instance))
-    return set().union(*(_lines(stack) for stack in stacks if stack is not None))
+    stacks = (_tracemalloc._get_object_traceback(attribute) for attribute in gc.get_referents(instance))
+    return set().union(*(frames for frames in stacks if frames is not None))
 
 
 @functools.lru_cache(maxsize=None)  # many objects have few stacks
 def _users_line(frames):
     """The line that allocated an object, the nearest of the user's own code. frames: (FILE, LINE) of each, the nearest first."""
     return next((frame for frame in frames if _is_own(frame[0])), frames[0])
-
-
-@functools.lru_cache(maxsize=None)
-def _lines(stack):
-    return frozenset((frame.filename, frame.lineno) for frame in stack)
 
 
 def _named(container):
@@ -299,7 +293,7 @@ def _changes(first, last):
             change = changes.setdefault(frames, [0, 0])
             change[0] += sign * size
             change[1] += sign * blocks
-    return [(tracemalloc.Traceback(frames), change) for frames, change in changes.items() if change != [0, 0]]
+    return [(frames, change) for frames, change in changes.items() if change != [0, 0]]
 
 
 def _stacks(snapshot):
@@ -322,16 +316,11 @@ def _row(line, places):
     return [*line, sum(sizes[0] for sizes in places.values()), sum(sizes[1] for sizes in places.values()), *library]
 
 
-def _users_frame(stack):
-    """The nearest frame of the user's own code, or else the one that allocates."""
-    return next((frame for frame in reversed(stack) if _is_own(frame.filename)), stack[-1])
-
-
-def _is_memprofs(stack):
+def _is_memprofs(frames):
     """Whether memprof allocated a block for itself: the nearest frame that is not the standard library's is memprof's."""
-    if stack[-1].filename in _TRACER:
+    if frames[0][0] in _TRACER:
         return True
-    nearest = next((frame.filename for frame in reversed(stack) if not frame.filename.startswith(("<", _STDLIB))), "")
+    nearest = next((file for file, _ in frames if not file.startswith(("<", _STDLIB))), "")
     return nearest.startswith((_OWN, _MEMPROF)) or os.path.basename(nearest) == _MARKS
 
 

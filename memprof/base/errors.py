@@ -91,6 +91,9 @@ def there_are(names: Collection[str], comma: str = ", ") -> str:
     return f"there {'is' if len(names) == 1 else 'are'} {comma.join(names) or 'none'}"
 
 
+TOO_LITTLE_MEMORY = "there is too little memory; ulimit -v may limit it"
+
+
 def out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or an error that led to it, says that there was no memory, in Python's, the kernel's or the loader's words."""
     while error is not None:

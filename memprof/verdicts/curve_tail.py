@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_LEAST_POINTS = 4  # of a slope
 _POINTS = 48  # of a tail, each the median of its rows
 _RESAMPLES = 150
 _BLOCK = 4  # neighbouring points that are drawn together
@@ -214,14 +215,27 @@ def _medians(values: NDArray[Any]) -> Any:
     return upper if count % 2 else (ordered[..., : count // 2].max(axis=-1) + upper) / 2
 
 
-def slope_of(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float, float]:
-    """The median slope of all pairs, with an interval of 95% by blocks of what is left over."""
-    if len(x) < 4:
-        return 0.0, -math.inf, math.inf
+def middle_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """The median slope of all pairs; 0 of fewer than four points."""
+    if len(x) < _LEAST_POINTS:
+        return 0.0
+    left, right, over = _pairs(x)
+    return float(np.median((y[right] - y[left]) / over))
+
+
+def _pairs(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The places of the left and of the right point of each pair, and the distance between both, of those that are apart."""
     left, right = np.triu_indices(len(x), 1)
     over = x[right] - x[left]
     usable = over > 0
-    left, right, over = left[usable], right[usable], over[usable]
+    return left[usable], right[usable], over[usable]
+
+
+def slope_of(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float, float]:
+    """The median slope of all pairs, with an interval of 95% by blocks of what is left over."""
+    if len(x) < _LEAST_POINTS:
+        return 0.0, -math.inf, math.inf
+    left, right, over = _pairs(x)
     slope = float(np.median((y[right] - y[left]) / over))
     rest = y - slope * x
     rest -= np.median(rest)

@@ -27,7 +27,7 @@ from ..base.units import format_bytes
 from ..records.store import TimelineColumns
 from ..records.types import RELOAD
 from ..records.work import Curve
-from .curve_tail import LEAST_RISE, LEAST_SLOPE, SLOWER, Tail, by_doublings, points_of, slope_of, spread
+from .curve_tail import LEAST_RISE, LEAST_SLOPE, SLOWER, Tail, by_doublings, middle_slope, points_of, slope_of, spread
 
 Word = Literal["steady", "bounded", "grows", "undecided"]
 Where = Literal["in use", "kept free", "file-backed", "other mappings"]
@@ -136,9 +136,10 @@ def risen(processes: Sequence[Series], verdict: Verdict) -> tuple[int, bool]:
     because they filled freed memory too."""
     if verdict.hidden:
         return max(0, min(process.used[-1] - process.used[0] for process in processes)), True
-    resident = max(0, min(process.rss[-1] - process.rss[0] for process in processes))
-    rises = [max([process.rss[-1] - process.rss[0], *_taken(process, range(len(process.looked)))[-1:]]) for process in processes]
-    return (min(rises), True) if min(rises) > _CLEARLY * resident else (resident, False)
+    each = [process.rss[-1] - process.rss[0] for process in processes]
+    resident = max(0, min(each))
+    rise = min(max([size, *_taken(process, range(len(process.looked)))[-1:]]) for process, size in zip(processes, each, strict=True))
+    return (rise, True) if rise > _CLEARLY * resident else (resident, False)
 
 
 def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
@@ -199,13 +200,13 @@ def _with_taken(process: Series, growth: Growth) -> Growth:
         return growth
     units = [process.counts[growth.unit][row] for row in _rows_of(process, looks)]
     even = np.linspace(units[0], units[-1], _EVEN)
-    rate, *_ = slope_of(even, np.interp(even, units, taken))
+    rate = middle_slope(even, np.interp(even, units, taken))
     return replace(growth, slope=rate, high=rate) if rate > growth.high else growth
 
 
 def _taken(process: Series, looks: Sequence[int]) -> list[int]:
-    """By how much the bytes in use rose from the first of these looks to each, as far as they are resident or were freed before. None if they fell
-    meanwhile, or the looks are too few."""
+    """By how much the bytes in use rose from the first of these looks to each, as far as they are resident or were freed before. Empty if they
+    fell meanwhile, or the looks are too few."""
     if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
         return []
     first, resident = looks[0], _resident_at(process, looks)
@@ -531,18 +532,14 @@ def _where(process: Series, begin: int) -> Where | None:
     unit, *_ = process.counts
     done = np.asarray(process.counts[unit])
     tail = done >= begin
-    if not process.file or (rise := _slope_in(done[tail], np.asarray(process.rss)[tail])) <= 0:
+    if not process.file or (rise := middle_slope(*spread(done[tail], np.asarray(process.rss)[tail]))) <= 0:
         return None
-    if _slope_in(done[tail], np.asarray(process.file)[tail]) > rise / 2:
+    if middle_slope(*spread(done[tail], np.asarray(process.file)[tail])) > rise / 2:
         return "file-backed"
     looked = np.asarray(process.looked)
     if (looked >= begin).sum() < 2:
         return None
     even = np.linspace(max(begin, looked[0]), looked[-1], _EVEN)
-    if _slope_in(even, np.interp(even, looked, process.used)) > rise / 2:
+    if middle_slope(even, np.interp(even, looked, process.used)) > rise / 2:
         return "in use"
-    return "kept free" if _slope_in(even, np.interp(even, looked, process.free)) > rise / 2 else "other mappings"
-
-
-def _slope_in(done: NDArray[Any], size: NDArray[Any]) -> float:
-    return slope_of(*spread(done, size))[0]
+    return "kept free" if middle_slope(even, np.interp(even, looked, process.free)) > rise / 2 else "other mappings"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...base.errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
+from ...base.errors import EXIT_DEFECT, EXIT_INTERRUPTED, TOO_LITTLE_MEMORY, MemprofError, out_of_memory
 from ...base.pairs import LEAVE_ONE_OUT, WITH_COMMAS
 from ...base.terminal_text import plain
 from ...base.thread_limits import load_numpy
@@ -361,7 +361,7 @@ def _missing(error: click.MissingParameter) -> str:
 
 def _short_of_memory(is_own: bool) -> int:
     """Say it. The process's own command ends at once: what Python does at its exit fails too then, and would be told behind the sentence."""
-    talk("there is too little memory; ulimit -v may limit it")
+    talk(TOO_LITTLE_MEMORY)
     if is_own:
         with suppress(OSError):
             sys.stdout.flush()

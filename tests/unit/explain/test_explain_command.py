@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -201,12 +202,8 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
     assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
 
 
-@pytest.mark.parametrize(("needs", "pairs"), [({}, 10), ({"b": "on"}, 9)])
-def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch, needs: dict[str, str], pairs: int) -> None:
-    """The best pair may hold a knob that saves less by itself than the three that are proposed. The best single setting is third. needs: of the
-    knob e, which acts only beside these values."""
-    saved = {"a": 30, "b": 28, "c": 26, "d": 24, "e": 1}
-    knobs = [Knob(name, ("on", "off"), "on", "load", "", needs=needs if name == "e" else {}) for name in saved]
+def measured_by(monkeypatch: pytest.MonkeyPatch, knobs: Sequence[Knob], peak_of: Callable[[str], float]) -> None:
+    """A runtime with these knobs, whose runs have the PEAK (MiB) of their variant's name."""
     planned: list[Suite] = []
 
     def plan(suite: Suite) -> Plan:
@@ -217,13 +214,26 @@ def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch, need
     def measure(orders, progress, keep):
         for repeat in range(planned[-1].repeats or 1):
             for variant in planned[-1].variants:
-                # two together save as much as the better one, but for two pairs
-                together = sorted(name for name in saved if f"{name}=off" in (variant.name or ""))
-                peak = 100 - {("c", "d"): 60, ("a", "d"): 50}.get(tuple(together), max(map(saved.__getitem__, together), default=0))
+                peak = peak_of(variant.name or "")
                 yield sample_runs.run(variant.name or "", repeat, memory={"STARTUP": (20, 20), "EXECUTE": (peak, peak)})
 
     monkeypatch.setattr(verify, "plan", plan)
     monkeypatch.setattr(verify.campaign, "measure", measure)
+
+
+@pytest.mark.parametrize(("needs", "pairs"), [({}, 10), ({"b": "on"}, 9)])
+def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch, needs: dict[str, str], pairs: int) -> None:
+    """The best pair may hold a knob that saves less by itself than the three that are proposed. The best single setting is third. needs: of the
+    knob e, which acts only beside these values."""
+    saved = {"a": 30, "b": 28, "c": 26, "d": 24, "e": 1}
+    knobs = [Knob(name, ("on", "off"), "on", "load", "", needs=needs if name == "e" else {}) for name in saved]
+
+    def peak_of(variant: str) -> float:
+        """Two together save as much as the better one, but for two pairs."""
+        together = sorted(name for name in saved if f"{name}=off" in variant)
+        return 100 - {("c", "d"): 60, ("a", "d"): 50}.get(tuple(together), max(map(saved.__getitem__, together), default=0))
+
+    measured_by(monkeypatch, knobs, peak_of)
     progress = recorder_runs.Silent()
     verified = verify.verify(explanation(findings=()), Suite(repeats=5), Variant("mine"), progress, lambda line: None)
 
@@ -235,22 +245,8 @@ def test_other_runtime_is_paired_with_the_best_of_several(monkeypatch: pytest.Mo
     """The best of all was the native runtime with both knobs, which alone and in pairs save less."""
     saved = {"a": 30, "b": 28, "runtime": 25}
     knobs = [Knob(name, ("on", "off"), "on", "load", "") for name in ("a", "b")]
-    planned: list[Suite] = []
-
-    def plan(suite: Suite) -> Plan:
-        planned.append(suite)
-        order = SimpleNamespace(runtime=Runtime("mine", knobs=tuple(knobs)))
-        return Plan((order,) * len(suite.variants) * (suite.repeats or 1), ())  # type: ignore[arg-type]
-
-    def measure(orders, progress, keep):
-        for repeat in range(planned[-1].repeats or 1):
-            for variant in planned[-1].variants:
-                peak = 120 - sum(size for name, size in saved.items() if f"{name}=" in (variant.name or ""))
-                yield sample_runs.run(variant.name or "", repeat, memory={"STARTUP": (20, 20), "EXECUTE": (peak, peak)})
-
-    monkeypatch.setattr(verify, "plan", plan)
+    measured_by(monkeypatch, knobs, lambda variant: 120 - sum(size for name, size in saved.items() if f"{name}=" in variant))
     monkeypatch.setattr(verify, "described", lambda name: Runtime(name, knobs=tuple(knobs)))
-    monkeypatch.setattr(verify.campaign, "measure", measure)
     (finding,) = explanation().findings
     native = replace(finding, proposals=(Advice("no interpreter", {records.RUNTIME: "mine-native"}),))
     verified = verify.verify(explanation(findings=(native,)), Suite(repeats=5), Variant("mine"), recorder_runs.Silent(), lambda line: None)
